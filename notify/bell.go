@@ -1,0 +1,82 @@
+package notify
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The classes of the two advisory locks; the object is the table's oid. A
+// two-part key is used so that pg_locks shows which table a lock belongs to.
+// bellClass stands in the trigger function too.
+const (
+	bellClass     int32 = 0x6f627862 // "obxb"
+	sentinelClass int32 = 0x6f627873 // "obxs"
+)
+
+// Channel is the channel on which the trigger of the table with this oid
+// notifies.
+func Channel(relid uint32) string {
+	return "outbox_relay_" + strconv.FormatUint(uint64(relid), 10)
+}
+
+// session is what this relay holds on one listening connection. It is touched
+// only by the goroutine that owns the connection.
+type session struct {
+	conn     *pgx.Conn
+	relid    uint32
+	sentinel bool
+	armed    bool
+}
+
+const (
+	trySQL    = `SELECT pg_catalog.pg_try_advisory_lock($1, $2)`
+	unlockSQL = `SELECT pg_catalog.pg_advisory_unlock($1, $2)`
+)
+
+// trySentinel makes this relay the sentinel if no other is. On a connection
+// that already is, it only resets the server's idle_session_timeout.
+func (s *session) trySentinel(ctx context.Context) error {
+	if s.sentinel {
+		if _, err := s.conn.Exec(ctx, "SELECT 1"); err != nil {
+			return fmt.Errorf("probe the listening connection: %w", err)
+		}
+		return nil
+	}
+	return s.try(ctx, sentinelClass, &s.sentinel)
+}
+
+// arm takes the bell if no writer's transaction holds it.
+func (s *session) arm(ctx context.Context) error {
+	if !s.sentinel {
+		return nil
+	}
+	return s.try(ctx, bellClass, &s.armed)
+}
+
+// try takes a lock once: session locks count, and one taken twice would have
+// to be released twice.
+func (s *session) try(ctx context.Context, class int32, held *bool) error {
+	if *held {
+		return nil
+	}
+	if err := s.conn.QueryRow(ctx, trySQL, class, int32(s.relid)).Scan(held); err != nil {
+		return fmt.Errorf("try advisory lock (%d, %d): %w", class, s.relid, err)
+	}
+	return nil
+}
+
+// disarm releases the bell, so that writers stop notifying.
+func (s *session) disarm(ctx context.Context) error {
+	if !s.armed {
+		return nil
+	}
+	var was bool
+	if err := s.conn.QueryRow(ctx, unlockSQL, bellClass, int32(s.relid)).Scan(&was); err != nil {
+		return fmt.Errorf("release advisory lock (%d, %d): %w", bellClass, s.relid, err)
+	}
+	s.armed = false
+	return nil
+}

@@ -1,0 +1,43 @@
+// Package notify is the doorbell of the outbox: it tells a sleeping relay that
+// a row was committed, and keeps writers from paying for that while the relay
+// is awake.
+//
+// # Why writers do not always notify
+//
+// NOTIFY takes one cluster-wide lock and holds it through the commit, whether
+// or not anybody listens, so that commits that notify happen one after the
+// other: single-row writers that reach 15,000 commits/s without it stop at
+// about 3,000. So the insert trigger notifies only when somebody sleeps, and
+// finds out with a try of an advisory lock, which costs microseconds.
+//
+// # The bell
+//
+// Each outbox table has one advisory lock, the bell.
+//
+//   - ARMED: a sleeping relay holds the bell exclusively. A writer's shared try
+//     is refused, so its commit notifies.
+//   - BUSY: nobody holds it. The try is granted, the commit is silent, and the
+//     relay polls.
+//
+// # Why no wake is lost
+//
+// A writer that was granted the shared lock keeps it until its transaction
+// ends, and Postgres makes its rows visible before it releases its locks. So
+// once the relay is granted the bell, every writer that did not notify has
+// committed, and one look after that shows its rows. The relay sleeps only if
+// that look finds no unpublished row at all. Rows that are merely locked count:
+// whoever holds them may fail, and then nobody would be awake to see them. The
+// relay never waits for the bell, since a queued exclusive request would refuse
+// the writers' tries just as a granted one does.
+//
+// # One connection
+//
+// LISTEN, the bell and the sentinel lock live on one connection and die with
+// it. If they did not, a relay could hold the bell and hear nothing.
+//
+// # Several relays
+//
+// One of them, the sentinel, holds a second advisory lock; it alone arms the
+// bell and polls. The others hear the notifications too, look a little later,
+// and try on each tick to become sentinel.
+package notify

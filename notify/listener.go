@@ -1,0 +1,177 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgxlisten"
+)
+
+const (
+	// connectTimeout bounds connecting and setting up the session.
+	connectTimeout = 5 * time.Second
+	// requestTimeout bounds what a handler does on the listening connection,
+	// and how long an answer is waited for before the listener counts as deaf.
+	requestTimeout = 1500 * time.Millisecond
+	reconnectMin   = 50 * time.Millisecond
+	reconnectMax   = time.Second
+)
+
+// request is work for the listening connection. pgxlisten owns that connection
+// and lends it to handlers only, so a request is queued here and then fetched
+// by the control handler, which a notification of our own sets off.
+type request struct {
+	ctx  context.Context
+	do   func(context.Context, *session) error
+	done chan error
+}
+
+func (d *Doorbell) listen(ctx context.Context) error {
+	l := &pgxlisten.Listener{
+		// The wait before a reconnect is in connect, with jitter; pgxlisten's
+		// own is fixed, and its zero value means a minute.
+		ReconnectDelay: -1,
+		LogError:       func(_ context.Context, err error) { d.down(ctx, err) },
+	}
+	l.Connect = func(ctx context.Context) (*pgx.Conn, error) { return d.connect(ctx, l) }
+	l.Handle(d.control, controlHandler{d})
+	return l.Listen(ctx)
+}
+
+// connect opens the listening connection. It resolves the table each time,
+// because a restored or recreated table has another oid, and with it another
+// channel and another bell.
+func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Conn, error) {
+	if err := d.reconnectPause(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+
+	conn, err := pgx.ConnectConfig(ctx, d.connConfig.Copy())
+	if err != nil {
+		return nil, err
+	}
+	relid, err := d.setUp(ctx, conn)
+	if err != nil {
+		_ = conn.Close(ctx)
+		return nil, err
+	}
+	l.Handle(Channel(relid), pgxlisten.HandlerFunc(
+		func(context.Context, *pgconn.Notification, *pgx.Conn) error {
+			d.ring(Notify)
+			return nil
+		}))
+	d.session = &session{conn: conn, relid: relid}
+	return conn, nil
+}
+
+func (d *Doorbell) reconnectPause(ctx context.Context) error {
+	attempt := d.attempts
+	d.attempts++
+	if attempt == 0 {
+		return nil
+	}
+	ceiling := min(reconnectMax, reconnectMin<<min(attempt, 10))
+	pause := reconnectMin + rand.N(ceiling-reconnectMin)
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// setUp prepares the session. The settings are SET after connecting because
+// poolers refuse them as start-up parameters.
+func (d *Doorbell) setUp(ctx context.Context, conn *pgx.Conn) (relid uint32, err error) {
+	// A relay that is frozen (SIGSTOP, a paused VM) must not keep the bell and
+	// the sentinel's lock: the server ends the session after three missed
+	// probes. Notifications do not reset this clock, the probes' queries do.
+	idle := max(3*d.probeEvery, 1500*time.Millisecond)
+	_, err = conn.Exec(ctx, fmt.Sprintf(
+		"SET idle_session_timeout = %d; SET statement_timeout = %d; SET lock_timeout = 0",
+		idle.Milliseconds(), requestTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return 0, fmt.Errorf("set up the listening session: %w", err)
+	}
+	err = conn.QueryRow(ctx, "SELECT $1::text::regclass::oid", d.cfg.Table.Sanitize()).Scan(&relid)
+	if err != nil {
+		return 0, fmt.Errorf("look up table %s: %w", d.cfg.Table, err)
+	}
+	// pgxlisten issues its LISTENs in no fixed order, and the control handler
+	// reports the listener up after its own. The table's comes first, so that
+	// nobody is told "listening" who is not yet.
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{Channel(relid)}.Sanitize()); err != nil {
+		return 0, fmt.Errorf("listen on %s: %w", Channel(relid), err)
+	}
+	return relid, nil
+}
+
+// controlHandler carries out requests on the listening connection.
+type controlHandler struct{ d *Doorbell }
+
+// HandleBacklog runs once the connection listens: the relay takes its role and
+// is woken, since rows may have been committed while nobody listened.
+func (h controlHandler) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := h.d.session.trySentinel(ctx); err != nil {
+		// Closed, so that the next read fails and the listener starts anew:
+		// an error returned from here would only be logged.
+		_ = conn.Close(ctx)
+		return fmt.Errorf("take a role: %w", err)
+	}
+	h.d.up(ctx)
+	return nil
+}
+
+func (h controlHandler) HandleNotification(ctx context.Context, _ *pgconn.Notification, _ *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	for {
+		select {
+		case r := <-h.d.requests:
+			if r.ctx.Err() != nil {
+				continue // nobody waits for it any more
+			}
+			err := r.do(ctx, h.d.session)
+			h.d.publishSession()
+			r.done <- err
+		default:
+			return nil
+		}
+	}
+}
+
+// errDeaf: a notification was sent and did not arrive.
+var errDeaf = errors.New("the listening connection did not answer")
+
+// onConnection has the listening connection do something and waits for it. It
+// returns errDeaf if the connection did not answer in time.
+func (d *Doorbell) onConnection(ctx context.Context, do func(context.Context, *session) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	r := request{ctx: ctx, do: do, done: make(chan error, 1)}
+	select {
+	case d.requests <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// One statement, and no wait for the disk: this commit has nothing to keep.
+	const nudge = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1, '')`
+	if _, err := d.cfg.Pool.Exec(ctx, nudge, d.control); err != nil {
+		return fmt.Errorf("notify the listening connection: %w", err)
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return errDeaf
+	}
+}

@@ -1,0 +1,181 @@
+package notify
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// armEvery keeps a relay at a rate near the threshold from spending its
+	// time on tries of the bell.
+	armEvery = 3 * time.Millisecond
+	// armBelow is the share of Rate below which the bell is taken again. The
+	// gap keeps a steady rate near the threshold from flipping: notified wakes
+	// then took 1.8 ms instead of 0.8.
+	armBelow = 0.6
+	// idlePoll bounds how far polls back off while nothing comes and the bell
+	// cannot be had, for as long as some writer's transaction stays open.
+	idlePoll = 20 * time.Millisecond
+	// helperDelay lets the sentinel take what a notification announced. If all
+	// relays looked at once, each would take a part of a handful of rows and
+	// hold up the rest for the others.
+	helperDelay = 25 * time.Millisecond
+)
+
+// Round is what the caller found since its last wait.
+type Round struct {
+	// Rows is how many rows it published.
+	Rows int
+	// Full says that the claim reached its limit: more rows are likely.
+	Full bool
+}
+
+// waiter is the state of the goroutine that calls Wait.
+type waiter struct {
+	meter    rateMeter
+	nextTick time.Time
+	lastRow  time.Time
+	lastArm  time.Time
+}
+
+// Wait returns when there may be something to claim. It must be called by one
+// goroutine only, after each claim. An error is that of ctx or of Look; the
+// caller may call again.
+func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
+	now := time.Now()
+	w := &d.waiter
+	w.meter.add(now, r.Rows)
+	if r.Rows > 0 {
+		w.lastRow = now
+	}
+	if !now.Before(w.nextTick) {
+		return d.tick(now), nil
+	}
+	state := d.State()
+	switch {
+	case r.Full:
+		return d.sleep(ctx, 0)
+	case !state.Listening:
+		return d.sleep(ctx, idlePoll)
+	case !state.Sentinel:
+		return d.waitAsHelper(ctx)
+	}
+
+	armed, err := d.adjust(ctx, state.Armed, r.Rows == 0)
+	if err != nil {
+		return "", err
+	}
+	if !armed {
+		return d.sleep(ctx, d.backoff(now))
+	}
+	// A wake that arrived before the look is answered by it.
+	select {
+	case s := <-d.wake:
+		if s != Notify {
+			return s, nil
+		}
+	default:
+	}
+	left, err := d.cfg.Look(ctx)
+	if err != nil {
+		return "", fmt.Errorf("look for unpublished rows: %w", err)
+	}
+	switch {
+	case left && r.Rows > 0:
+		return Poll, nil
+	case left: // held by somebody else; whoever it is may fail
+		return d.sleep(ctx, d.backoff(now))
+	}
+	return d.sleep(ctx, time.Hour)
+}
+
+// waitAsHelper leaves the first look to the sentinel.
+func (d *Doorbell) waitAsHelper(ctx context.Context) (Source, error) {
+	s, err := d.sleep(ctx, time.Hour)
+	if err != nil || s != Notify {
+		return s, err
+	}
+	if s, err = d.pause(ctx, helperDelay); err != nil {
+		return s, err
+	}
+	return Notify, nil
+}
+
+// adjust takes or releases the bell as mode and rate want it, and reports
+// whether it is held. A connection that does not answer in time is the probe's
+// business; until then the bell counts as not held and the caller polls.
+func (d *Doorbell) adjust(ctx context.Context, armed, empty bool) (bool, error) {
+	now := time.Now()
+	w := &d.waiter
+	switch want := d.wantArmed(now, armed); {
+	case armed && !want:
+		_ = d.onConnection(ctx, func(ctx context.Context, s *session) error { return s.disarm(ctx) })
+		return false, ctx.Err()
+	case !armed && want && empty && now.Sub(w.lastArm) >= armEvery:
+		w.lastArm = now
+		_ = d.onConnection(ctx, func(ctx context.Context, s *session) error { return s.arm(ctx) })
+		return d.State().Armed, ctx.Err()
+	}
+	return armed, nil
+}
+
+func (d *Doorbell) wantArmed(now time.Time, armed bool) bool {
+	switch d.cfg.Mode {
+	case Always:
+		return true
+	case Off:
+		return false
+	}
+	limit := d.cfg.Rate
+	if !armed {
+		limit *= armBelow
+	}
+	return d.waiter.meter.perSecond(now) < limit
+}
+
+// backoff is the poll interval: the configured one while rows come, growing to
+// 20 ms while none do.
+func (d *Doorbell) backoff(now time.Time) time.Duration {
+	idle := now.Sub(d.waiter.lastRow) / 8
+	return min(max(idle, d.cfg.Poll), max(idlePoll, d.cfg.Poll))
+}
+
+// sleep waits for a wake, the tick, or the given time. With no time to wait it
+// leaves a pending wake pending.
+func (d *Doorbell) sleep(ctx context.Context, limit time.Duration) (Source, error) {
+	if limit <= 0 {
+		return Poll, ctx.Err()
+	}
+	now := time.Now()
+	untilTick := d.waiter.nextTick.Sub(now)
+	timer := time.NewTimer(min(limit, untilTick))
+	defer timer.Stop()
+	select {
+	case s := <-d.wake:
+		return s, nil
+	case now = <-timer.C:
+		if limit < untilTick {
+			return Poll, nil
+		}
+		return d.tick(now), nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+func (d *Doorbell) pause(ctx context.Context, limit time.Duration) (Source, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return Poll, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+func (d *Doorbell) tick(now time.Time) Source {
+	d.waiter.nextTick = now.Add(d.cfg.Tick)
+	return Tick
+}

@@ -1,0 +1,180 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// cluster watches over Kafka. While it is out nothing is claimed, so that no
+// transaction and no lock is held for the length of an outage; the workers wait
+// at the gate, and one prober asks whether the cluster is back.
+type cluster struct {
+	*condition
+	client *kgo.Client
+	waits  *waits
+
+	mu       sync.Mutex
+	open     chan struct{} // closed while the gate is open
+	proof    bool          // a publish failed; only one that succeeds shows recovery
+	down     chan struct{} // one slot: the gate was shut
+	attempts int
+}
+
+const (
+	pingTimeout  = 3 * time.Second
+	probeMin     = 50 * time.Millisecond
+	probeMax     = time.Second
+	topicsEvery  = 100 * time.Millisecond
+	trialTimeout = time.Second
+)
+
+func newCluster(cfg *Config, cond *condition, w *waits) (*cluster, error) {
+	client, err := kgo.NewClient(clientOptions(cfg)...)
+	if err != nil {
+		return nil, fmt.Errorf("build Kafka client: %w", err)
+	}
+	c := &cluster{condition: cond, client: client, waits: w, open: make(chan struct{}), down: make(chan struct{}, 1)}
+	c.down <- struct{}{} // shut until a first ping
+	return c, nil
+}
+
+// pass waits until the gate is open. It returns ctx's error otherwise.
+func (c *cluster) pass(ctx context.Context) error {
+	c.mu.Lock()
+	open := c.open
+	c.mu.Unlock()
+	select {
+	case <-open:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// budget is how long a transaction may stay open for Kafka. After an outage
+// the first claims are a trial, and are given a second.
+func (c *cluster) budget(timeout time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proof {
+		return min(timeout, trialTimeout)
+	}
+	return timeout
+}
+
+// publishFailed shuts the gate.
+func (c *cluster) publishFailed(ctx context.Context, err error) {
+	c.failed(ctx, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proof = true
+	select {
+	case <-c.open:
+		c.open = make(chan struct{})
+		c.down <- struct{}{} // its slot is free: the prober took it to open the gate
+	default:
+	}
+}
+
+func (c *cluster) publishWorked(ctx context.Context) {
+	c.mu.Lock()
+	c.proof = false
+	c.attempts = 0
+	c.mu.Unlock()
+	c.works(ctx)
+}
+
+// run probes the cluster whenever the gate is shut, and the topics that wait,
+// until ctx ends.
+func (c *cluster) run(ctx context.Context) {
+	ticker := time.NewTicker(topicsEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.down:
+			c.probe(ctx)
+		case <-ticker.C:
+			c.probeTopics(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// probe pings until the cluster answers, then opens the gate. The pauses grow
+// until a publish has worked: a cluster may answer and still take no records.
+func (c *cluster) probe(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		attempts, proof := c.attempts, c.proof
+		c.attempts++
+		c.mu.Unlock()
+		if attempts > 0 {
+			pause := min(probeMax, probeMin<<min(attempts-1, 10))
+			select {
+			case <-time.After(pause/2 + rand.N(pause/2)):
+			case <-ctx.Done():
+				return
+			}
+		}
+		err := c.ping(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			c.failed(ctx, err)
+			continue
+		}
+		if !proof {
+			c.works(ctx)
+		}
+		c.mu.Lock()
+		close(c.open)
+		c.mu.Unlock()
+		return
+	}
+}
+
+func (c *cluster) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if err := c.client.Ping(ctx); err != nil {
+		return fmt.Errorf("reach a broker: %w", err)
+	}
+	return nil
+}
+
+// probeTopics asks about the waiting topics that are due, outside of any
+// transaction: a claim would hold the rows of all other topics while it finds
+// out that one is still missing.
+func (c *cluster) probeTopics(ctx context.Context) {
+	due := c.waits.dueTopics()
+	if len(due) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	for _, topic := range due {
+		if !topicNameValid(topic) {
+			c.waits.topicFailed(ctx, topic, errInvalidTopicName(topic))
+			continue
+		}
+		details, err := kadm.NewClient(c.client).ListTopics(ctx, topic)
+		if err != nil {
+			return // an outage, not the topic's fault
+		}
+		if err := details[topic].Err; err != nil {
+			c.waits.topicFailed(ctx, topic, err)
+			continue
+		}
+		c.waits.topicOnTrial(topic)
+	}
+}
+
+func (c *cluster) close() { c.client.Close() }

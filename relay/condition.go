@@ -1,0 +1,53 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+)
+
+// condition is whether a server can be worked with. It logs each change once,
+// however often the same is reported.
+type condition struct {
+	name string
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	known bool
+	err   error
+}
+
+// failed reports whether this is news.
+func (c *condition) failed(ctx context.Context, err error) bool {
+	c.mu.Lock()
+	news := !c.known || c.err == nil
+	c.known, c.err = true, err
+	c.mu.Unlock()
+	if news {
+		c.log.ErrorContext(ctx, c.name+" unavailable, nothing is lost and it is tried until it is back", "error", err)
+	}
+	return news
+}
+
+func (c *condition) works(ctx context.Context) {
+	c.mu.Lock()
+	news := c.known && c.err != nil
+	c.known, c.err = true, nil
+	c.mu.Unlock()
+	if news {
+		c.log.InfoContext(ctx, c.name+" available again")
+	}
+}
+
+// state returns whether it is up and, if not, why.
+func (c *condition) state() (up bool, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.known:
+		return false, "not reached yet"
+	case c.err != nil:
+		return false, c.err.Error()
+	}
+	return true, ""
+}

@@ -1,0 +1,69 @@
+package relay
+
+import (
+	"regexp"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// event is one claimed row.
+type event struct {
+	id        int64
+	eventID   string // canonical lower case
+	eventType string
+	topic     string
+	key       string
+	payload   []byte // the jsonb's own text
+	createdAt time.Time // zero when it has no RFC 3339 form
+}
+
+// record builds what Kafka gets. Its timestamp is left to the producer: a
+// broker may reject or at once delete a record with an old created_at.
+func (e *event) record() *kgo.Record {
+	headers := make([]kgo.RecordHeader, 2, 3)
+	headers[0] = kgo.RecordHeader{Key: "x-event-id", Value: []byte(e.eventID)}
+	headers[1] = kgo.RecordHeader{Key: "x-event-type", Value: []byte(e.eventType)}
+	if !e.createdAt.IsZero() {
+		headers = append(headers, kgo.RecordHeader{
+			Key: "x-created-at", Value: e.createdAt.UTC().AppendFormat(nil, time.RFC3339Nano),
+		})
+	}
+	return &kgo.Record{
+		Topic: e.topic,
+		// Never nil: a nil key is spread over the partitions, an empty one is
+		// hashed like any other and keeps its order.
+		Key:     append([]byte{}, e.key...),
+		Value:   e.payload,
+		Headers: headers,
+	}
+}
+
+// size is what the record takes as a batch of its own, the smallest form in
+// which a broker can be asked to accept it.
+func (e *event) size(r *kgo.Record) int {
+	const batchHeader = 61
+	const fixed = 1 + 1 + 1 + 1 // attributes, timestamp delta, offset delta, header count
+	body := fixed + field(len(r.Key)) + field(len(r.Value))
+	for _, h := range r.Headers {
+		body += field(len(h.Key)) + field(len(h.Value))
+	}
+	return batchHeader + field(body)
+}
+
+// field is the size of n bytes behind a zigzag varint of their length.
+func field(n int) int {
+	size := n + 1
+	for v := n << 1; v >= 0x80; v >>= 7 {
+		size++
+	}
+	return size
+}
+
+// validTopic is Kafka's own rule. It is checked here because a name that the
+// broker rejects fails every record that shares a request with it.
+var validTopic = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+func topicNameValid(topic string) bool {
+	return topic != "." && topic != ".." && validTopic.MatchString(topic)
+}

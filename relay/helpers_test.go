@@ -1,0 +1,97 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outbox-relay/outbox-relay/internal/pgtable"
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+	"github.com/outbox-relay/outbox-relay/migrations"
+)
+
+// fixture is a migrated database and a cluster, for one test.
+type fixture struct {
+	cfg  Config
+	pool *pgxpool.Pool // for the test's own statements
+	log  *testenv.Log
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	url := testenv.Database(t)
+	table := pgtable.Name{Schema: "public", Table: "outbox_event"}
+	log := testenv.Logs(t)
+	if _, err := migrations.Up(t.Context(), url, table, migrations.Options{Logger: log.Logger}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.DatabaseURL = url
+	cfg.Brokers = testenv.Brokers(t)
+	return &fixture{cfg: cfg, pool: testenv.Pool(t, url), log: log}
+}
+
+// running is a relay that a test started.
+type running struct {
+	*Relay
+	registry *prometheus.Registry
+	cancel   context.CancelFunc
+	done     chan error
+}
+
+// start runs a relay until the test ends or stop is called.
+func (f *fixture) start(t *testing.T, change ...func(*Config)) *running {
+	t.Helper()
+	cfg := f.cfg
+	for _, apply := range change {
+		apply(&cfg)
+	}
+	registry := prometheus.NewRegistry()
+	r, err := New(cfg, WithLogger(f.log.Logger), WithRegisterer(registry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	run := &running{Relay: r, registry: registry, cancel: cancel, done: make(chan error, 1)}
+	go func() { run.done <- r.Run(ctx) }()
+	t.Cleanup(func() { run.stop(t) })
+	return run
+}
+
+// stop ends the relay and fails the test unless it stopped cleanly. It may be
+// called again.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	r.cancel()
+	select {
+	case err := <-r.done:
+		if err != nil {
+			t.Errorf("relay stopped with %v", err)
+		}
+		r.done <- nil
+	case <-time.After(30 * time.Second):
+		t.Error("relay did not stop")
+		r.done <- errors.New("still running")
+	}
+}
+
+// unpublished counts the rows that are not marked.
+func (f *fixture) unpublished(t *testing.T) int {
+	t.Helper()
+	var n int
+	err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox_event WHERE published_at IS NULL`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// waitDrained waits until every row is marked.
+func (f *fixture) waitDrained(t *testing.T) {
+	t.Helper()
+	testenv.Eventually(t, "all rows are marked", func() bool { return f.unpublished(t) == 0 })
+}

@@ -1,0 +1,264 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outbox-relay/outbox-relay/internal/pgtable"
+	"github.com/outbox-relay/outbox-relay/notify"
+)
+
+// Relay publishes the rows of one outbox table to Kafka. Build it with New and
+// run it once with Run. Any number may run on the same table.
+type Relay struct {
+	cfg     Config
+	table   pgtable.Name
+	log     *slog.Logger
+	sql     statements
+	metrics *metrics
+
+	waits    *waits
+	database *condition
+	kafka    *condition
+
+	// Set by Run.
+	started   atomic.Bool
+	pool      *pgxpool.Pool
+	cluster   *cluster
+	bell      atomic.Pointer[notify.Doorbell]
+	backlog   chan struct{}
+	assisting atomic.Int32
+	work      context.Context
+	sample    sampler
+}
+
+// Option changes what a Relay is built with.
+type Option func(*options)
+
+type options struct {
+	log      *slog.Logger
+	registry prometheus.Registerer
+}
+
+// WithLogger sets where the relay logs. The default is slog.Default. A change
+// of state is logged once, whatever is retried underneath; payloads and
+// secrets never are.
+func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
+
+// WithRegisterer sets where the relay registers its metrics. Without it there
+// are none. A registry takes the metrics of one Relay only; wrap it with
+// prometheus.WrapRegistererWith to tell several apart.
+func WithRegisterer(registry prometheus.Registerer) Option {
+	return func(o *options) { o.registry = registry }
+}
+
+// New validates cfg and builds a Relay. It connects to nothing. An error lists
+// every fault of cfg.
+func New(cfg Config, opts ...Option) (*Relay, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	table, err := pgtable.Parse(cfg.Table)
+	if err != nil {
+		return nil, err
+	}
+	o := options{log: slog.Default()}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	r := &Relay{
+		cfg:      cfg,
+		table:    table,
+		log:      o.log,
+		sql:      newStatements(table, cfg.PublishTimeout, cfg.AsyncMark),
+		waits:    newWaits(&cfg, o.log),
+		database: &condition{name: "database", log: o.log},
+		kafka:    &condition{name: "kafka", log: o.log},
+		backlog:  make(chan struct{}, cfg.Workers),
+	}
+	if r.metrics, err = newMetrics(o.registry, r); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return r, nil
+}
+
+// Run publishes until ctx is cancelled. Then it stops claiming, waits for what
+// was handed to Kafka, marks it, and returns nil. An outage of the database or
+// of Kafka is not an error: Run waits for it to end, for as long as it takes.
+//
+// It returns ErrShutdownIncomplete if ShutdownTimeout passed before everything
+// in flight was marked: exit anyway, those events will be repeated.
+// ErrAlreadyRun is a second call. Any other error means that the clients could
+// not be built from the settings: correct them.
+func (r *Relay) Run(ctx context.Context) error {
+	if !r.started.CompareAndSwap(false, true) {
+		return ErrAlreadyRun
+	}
+	pool, err := r.newPool(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	r.pool = pool
+	if r.cluster, err = newCluster(&r.cfg, r.kafka, r.waits); err != nil {
+		return err
+	}
+	defer r.cluster.close()
+	bell, err := r.newBell()
+	if err != nil {
+		return err
+	}
+	r.bell.Store(bell)
+	workers, err := r.newWorkers()
+	if err != nil {
+		return err
+	}
+	return r.supervise(ctx, bell, workers)
+}
+
+// supervise runs the parts with two lifetimes: stop ends the taking of work,
+// work ends what is under way, ShutdownTimeout later.
+func (r *Relay) supervise(stop context.Context, bell *notify.Doorbell, workers []*worker) error {
+	work, abandon := context.WithCancel(context.WithoutCancel(stop))
+	defer abandon()
+	r.work = work
+
+	var helpers, rounds sync.WaitGroup
+	var bellErr error
+	helpers.Go(func() { bellErr = bell.Run(stop) })
+	helpers.Go(func() { r.cluster.run(work) })
+	helpers.Go(func() { r.runSampler(stop) })
+	for i, w := range workers {
+		rounds.Go(func() {
+			if i == 0 {
+				w.lead(stop, work)
+			} else {
+				w.assist(stop, work)
+			}
+		})
+	}
+
+	<-stop.Done()
+	incomplete := !waitFor(&rounds, r.cfg.ShutdownTimeout)
+	abandon()
+	for _, w := range workers {
+		w.publisher.close()
+	}
+	rounds.Wait()
+	helpers.Wait()
+	if incomplete {
+		return errors.Join(ErrShutdownIncomplete, bellErr)
+	}
+	return bellErr
+}
+
+// waitFor reports whether the group was done in time.
+func waitFor(wg *sync.WaitGroup, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+func (r *Relay) newPool(ctx context.Context) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(r.cfg.DatabaseURL)
+	if err != nil {
+		return nil, errors.New("DATABASE_URL does not parse")
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "outbox-relay"
+	}
+	// Each worker holds one; the doorbell, its look and the sampler need one
+	// now and then.
+	cfg.MaxConns = max(cfg.MaxConns, int32(r.cfg.Workers)+3)
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+func (r *Relay) newBell() (*notify.Doorbell, error) {
+	url := r.cfg.ListenURL
+	if url == "" {
+		url = r.cfg.DatabaseURL
+	}
+	return notify.New(notify.Config{
+		ListenURL: url,
+		Pool:      r.pool,
+		Table:     r.table,
+		Mode:      r.cfg.Notify,
+		Tick:      r.cfg.PollInterval,
+		Rate:      r.cfg.BellRate,
+		Poll:      r.cfg.BellPoll,
+		Look:      r.look,
+		Logger:    r.log,
+	})
+}
+
+// look is the doorbell's question whether the relay may sleep.
+func (r *Relay) look(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
+	defer cancel()
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
+	return r.sql.anyLeft(ctx, conn, r.waits.exclusions())
+}
+
+func (r *Relay) newWorkers() ([]*worker, error) {
+	var workers []*worker
+	for i := range r.cfg.Workers {
+		p, err := newProducer(&r.cfg, r.cluster.client)
+		if err != nil {
+			for _, w := range workers {
+				w.publisher.close()
+			}
+			return nil, err
+		}
+		workers = append(workers, &worker{
+			r: r, index: i, publisher: p, sizing: newSizing(&r.cfg), busy: busyKeys{},
+		})
+	}
+	return workers, nil
+}
+
+// callAssistants wakes the other workers, if they sleep.
+func (r *Relay) callAssistants() {
+	for range r.cfg.Workers - 1 {
+		select {
+		case r.backlog <- struct{}{}:
+		default:
+			return
+		}
+	}
+}
+
+// Health returns a snapshot. It may be called at any time, also before Run.
+func (r *Relay) Health() Health {
+	h := Health{}
+	h.DatabaseUp, h.DatabaseError = r.database.state()
+	h.BrokerUp, h.BrokerError = r.kafka.state()
+	if bell := r.bell.Load(); bell != nil {
+		s := bell.State()
+		h.ListenerUp, h.Sentinel, h.BellArmed = s.Listening, s.Sentinel, s.Armed
+	}
+	h.WaitingTopics, h.WaitingRows = r.waits.snapshot()
+	if s, ok := r.sample.last(); ok {
+		h.Sampled, h.OldestUnpublished, h.Unpublished = true, s.oldest, s.unpublished
+	}
+	return h
+}

@@ -1,0 +1,84 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// sampleEvery bounds what observing the backlog costs.
+	sampleEvery   = 5 * time.Second
+	sampleTimeout = 2 * time.Second
+)
+
+// sampleSQL never counts more than 10,000 rows, and reads them from the partial
+// index alone. Beyond that it gives the span of ids from the first unpublished
+// row to the last row, which is what a backlog amounts to.
+const sampleSQL = `SELECT coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - first.created_at), 0)::float8,
+       CASE WHEN counted.n < 10000 THEN counted.n
+            ELSE (SELECT max(id) FROM %[1]s) - first.id + 1 END
+  FROM (SELECT count(*) AS n
+          FROM (SELECT FROM %[1]s WHERE published_at IS NULL ORDER BY id LIMIT 10000) u) counted
+  LEFT JOIN LATERAL (SELECT id, CASE WHEN isfinite(created_at) THEN created_at END AS created_at
+          FROM %[1]s WHERE published_at IS NULL ORDER BY id LIMIT 1) first ON true`
+
+type backlogSample struct {
+	oldest      time.Duration
+	unpublished int64
+}
+
+type sampler struct {
+	mu   sync.Mutex
+	ok   bool
+	took backlogSample
+}
+
+func (s *sampler) last() (backlogSample, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.took, s.ok
+}
+
+func (r *Relay) runSampler(ctx context.Context) {
+	ticker := time.NewTicker(sampleEvery)
+	defer ticker.Stop()
+	for {
+		s, err := r.takeSample(ctx)
+		r.sample.mu.Lock()
+		r.sample.took, r.sample.ok = s, err == nil
+		r.sample.mu.Unlock()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return backlogSample{}, err
+	}
+	defer conn.Release()
+	var (
+		s      backlogSample
+		oldest float64
+	)
+	batch := &pgx.Batch{}
+	batch.Queue(r.sql.begin)
+	batch.Queue(r.sql.settings)
+	batch.Queue(r.sql.sample).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &s.unpublished) })
+	batch.Queue("COMMIT")
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return backlogSample{}, fmt.Errorf("sample the backlog: %w", err)
+	}
+	s.oldest = max(0, time.Duration(oldest*float64(time.Second)))
+	return s, nil
+}
