@@ -30,13 +30,16 @@ const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 // settingsSQL applies to one transaction, so that nothing is left behind on a
 // pooler's connection, and overrides what the role may have set.
 //
-// The three planner settings keep the walk on the partial index whatever the
-// statistics say (those of a table analysed while it was empty make a
-// sequential scan look cheap), and planning at 0.02 ms instead of 0.9.
+// The planner settings keep the walk on the partial index, in its order,
+// whatever the statistics say: those of a table that is new, or was analysed
+// while it was empty, make a sequential scan look cheap, or a bitmap of all
+// unpublished rows and a sort. A generic plan takes 0.02 ms to plan instead of
+// 0.9.
 //
 // idle_in_transaction_session_timeout ends a relay that was frozen while it
 // held rows; it is longer than the relay itself ever keeps a transaction open.
 const settingsSQL = `SELECT pg_catalog.set_config('enable_seqscan', 'off', true),
+       pg_catalog.set_config('enable_bitmapscan', 'off', true),
        pg_catalog.set_config('jit', 'off', true),
        pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true),
        pg_catalog.set_config('statement_timeout', '%[1]d', true),
@@ -223,4 +226,3 @@ func nonNil[T any](list []T) []T {
 	}
 	return list
 }
-

@@ -14,7 +14,7 @@ type event struct {
 	eventType string
 	topic     string
 	key       string
-	payload   []byte // the jsonb's own text
+	payload   []byte    // the jsonb's own text
 	createdAt time.Time // zero when it has no RFC 3339 form
 }
 

@@ -3,9 +3,11 @@ package relay
 import (
 	"context"
 	"errors"
+	"net/url"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,16 +25,20 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	url := testenv.Database(t)
+	return newFixtureAt(t, testenv.Database(t))
+}
+
+func newFixtureAt(t *testing.T, database string) *fixture {
+	t.Helper()
 	table := pgtable.Name{Schema: "public", Table: "outbox_event"}
 	log := testenv.Logs(t)
-	if _, err := migrations.Up(t.Context(), url, table, migrations.Options{Logger: log.Logger}); err != nil {
+	if _, err := migrations.Up(t.Context(), database, table, migrations.Options{Logger: log.Logger}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig()
-	cfg.DatabaseURL = url
+	cfg.DatabaseURL = database
 	cfg.Brokers = testenv.Brokers(t)
-	return &fixture{cfg: cfg, pool: testenv.Pool(t, url), log: log}
+	return &fixture{cfg: cfg, pool: testenv.Pool(t, database), log: log}
 }
 
 // running is a relay that a test started.
@@ -94,4 +100,30 @@ func (f *fixture) unpublished(t *testing.T) int {
 func (f *fixture) waitDrained(t *testing.T) {
 	t.Helper()
 	testenv.Eventually(t, "all rows are marked", func() bool { return f.unpublished(t) == 0 })
+}
+
+// withUser returns the URL with another user.
+func withUser(t *testing.T, rawURL, user, password string) string {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(user, password)
+	return u.String()
+}
+
+// dropRole removes a role, which outlives the test's database.
+func (f *fixture) dropRole(t *testing.T, role string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	conn, err := pgx.Connect(ctx, f.cfg.DatabaseURL)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Error(err)
+	}
 }

@@ -133,4 +133,3 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.pending, float64(h.Unpublished))
 	}
 }
-

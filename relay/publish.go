@@ -84,7 +84,7 @@ func clientOptions(cfg *Config) []kgo.Opt {
 		// Below the ten minutes after which brokers close idle connections: a
 		// connection closed from their side would be found out by a failed
 		// produce.
-		kgo.ConnIdleTimeout(9*time.Minute),
+		kgo.ConnIdleTimeout(9 * time.Minute),
 		kgo.RetryBackoffFn(retryBackoff),
 	}
 }
@@ -279,4 +279,3 @@ func (d *delivery) outcome() outcome {
 	}
 	return o
 }
-

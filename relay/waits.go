@@ -118,10 +118,14 @@ func (w *waits) published(ctx context.Context, events []event) {
 			w.log.InfoContext(ctx, "row published after all", "id", e.id, "event_id", e.eventID, "attempts", x.attempts)
 		}
 		if x, known := w.topics[e.topic]; known {
-			delete(w.topics, e.topic)
-			w.log.InfoContext(ctx, "topic can be published to again", "topic", e.topic, "attempts", x.attempts)
+			w.topicRecovered(e.topic, x)
 		}
 	}
+}
+
+func (w *waits) topicRecovered(topic string, x *wait) {
+	delete(w.topics, topic)
+	w.log.Info("topic can be published to again", "topic", topic, "attempts", x.attempts)
 }
 
 // exclusions lists what a claim leaves alone now. A row that is due is let in
@@ -137,7 +141,7 @@ func (w *waits) exclusions() exclusions {
 		case !x.onTrial:
 			skip.topics = append(skip.topics, topic)
 		case now.Sub(x.next) > w.max:
-			delete(w.topics, topic)
+			w.topicRecovered(topic, x)
 		}
 	}
 	for id, x := range w.rows {

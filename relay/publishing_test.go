@@ -1,0 +1,244 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+)
+
+// quick makes rows and topics that failed come back while a test waits.
+func quick(cfg *Config) {
+	cfg.RetryMin, cfg.RetryMax = 50*time.Millisecond, 200*time.Millisecond
+}
+
+func TestRecordCarriesTheEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	f.start(t)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	for _, tc := range []struct{ key, payload, want string }{
+		{"", `{}`, `{}`},
+		{"ключ-鍵-🔑", `{"a":1}`, `{"a": 1}`},
+		{"big", `{"n":12345678901234567890123,"f":1.10}`, `{"f": 1.10, "n": 12345678901234567890123}`},
+		{"null", `null`, `null`},
+		{"text", `"a\u2028b\\n"`, "\"a\u2028b\\\\n\""},
+		{"deep", strings.Repeat("[", 500) + strings.Repeat("]", 500), strings.Repeat("[", 500) + strings.Repeat("]", 500)},
+		{"large", `"` + strings.Repeat("x", 900_000) + `"`, `"` + strings.Repeat("x", 900_000) + `"`},
+	} {
+		t.Run("key "+tc.key, func(t *testing.T) {
+			before := len(consumer.Deliveries())
+			id := testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: tc.key, Type: "order.placed", Payload: tc.payload})[0]
+			got := consumer.WaitFor(t, before+1)[before]
+			if string(got.Value) != tc.want {
+				t.Errorf("value %.80s, want %.80s", got.Value, tc.want)
+			}
+			if string(got.Key) != tc.key || got.Key == nil {
+				t.Errorf("key %q, want %q", got.Key, tc.key)
+			}
+			for name, want := range map[string]string{"x-event-id": id, "x-event-type": "order.placed"} {
+				if value, _ := got.Header(name); value != want {
+					t.Errorf("header %s is %q, want %q", name, value, want)
+				}
+			}
+			created, _ := got.Header("x-created-at")
+			if at, err := time.Parse(time.RFC3339Nano, created); err != nil || at.Location() != time.UTC {
+				t.Errorf("header x-created-at is %q, want RFC 3339 in UTC", created)
+			}
+			if age := time.Since(got.Timestamp); age < -time.Minute || age > time.Hour {
+				t.Errorf("record timestamp %s is not the time of the produce", got.Timestamp)
+			}
+		})
+	}
+}
+
+func TestStrangeTimestampsStopNobody(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			topic := testenv.Topic(t, f.cfg.Brokers, 1)
+			f.start(t, func(cfg *Config) { cfg.DatabaseURL += "&default_query_exec_mode=" + mode })
+			consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+			stamps := []string{
+				"infinity", "-infinity", "4713-01-01 00:00:00 BC", "0001-01-01 00:00:00 BC",
+				"99999-01-01", "294276-12-31", "1970-01-01", "2999-01-01", "2024-02-29 12:00:00.123456+05:45",
+			}
+			for _, stamp := range stamps {
+				f.exec(t, fmt.Sprintf(`INSERT INTO outbox_event
+					(event_id, aggregate_type, aggregate_id, event_type, payload, topic, partition_key, created_at)
+					VALUES (gen_random_uuid(), 'a', '1', 'a.b', '{}', '%s', 'k', '%s')`, topic, stamp))
+			}
+			got := consumer.WaitFor(t, len(stamps))
+			for i, want := range []string{"", "", "", "", "", "", "1970-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "2024-02-29T06:15:00.123456Z"} {
+				if value, _ := got[i].Header("x-created-at"); value != want {
+					t.Errorf("created_at %s: header %q, want %q", stamps[i], value, want)
+				}
+			}
+			f.waitDrained(t)
+		})
+	}
+}
+
+func TestOversizedRowAmongGoodOnes(t *testing.T) {
+	t.Parallel()
+	for name, keys := range map[string][]string{
+		"of the same key": {"k"},
+		"of other keys":   {"k", "l", "m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			topic := testenv.Topic(t, f.cfg.Brokers, 1, "max.message.bytes=20000")
+			events := testenv.Sequence(topic, 50, keys...)
+			events[9].Payload = `{"seq": 10, "fill": "` + strings.Repeat("x", 30_000) + `"}`
+			inserted := testenv.Insert(t, f.pool, events...)
+			f.start(t, quick)
+			consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+			consumer.WaitFor(t, 49)
+			testenv.Eventually(t, "the 49 are marked", func() bool { return f.unpublished(t) == 1 })
+			consumer.CheckOnce(t, slices.Delete(slices.Clone(inserted), 9, 10))
+			if n := len(f.log.Entries("row cannot be published, set aside: its key goes on without it")); n != 1 {
+				t.Errorf("%d lines about the row, want 1", n)
+			}
+
+			setLimit(t, f.cfg.Brokers, topic, "100000")
+			consumer.WaitFor(t, 50)
+			f.waitDrained(t)
+		})
+	}
+}
+
+// The limit is one for a batch: rows that fit alone must not be refused
+// together.
+func TestBatchesFitTheTopicsLimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1, "max.message.bytes=20000")
+	events := testenv.Sequence(topic, 100, "k")
+	for i := range events {
+		events[i].Payload = fmt.Sprintf(`{"seq": %d, "fill": "%s"}`, i+1, strings.Repeat("x", 5_000))
+	}
+	inserted := testenv.Insert(t, f.pool, events...)
+	f.start(t)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	consumer.WaitFor(t, 100)
+	consumer.CheckOnce(t, inserted)
+	if lines := f.log.Entries("row refused by Kafka, its key waits with it"); len(lines) > 0 {
+		t.Errorf("rows were blamed: %v", lines)
+	}
+}
+
+// The topic's limit is lowered after the relay has learned it: the broker
+// refuses whole batches, and only the rows that are too large may be blamed.
+func TestLoweredLimitBlamesOnlyRowsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	f.start(t, quick)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 10, "k")...)
+	consumer.WaitFor(t, 10)
+	setLimit(t, f.cfg.Brokers, topic, "3000")
+
+	events := testenv.Sequence(topic, 60, "a", "b")
+	for i := range events {
+		events[i].Payload = fmt.Sprintf(`{"seq": %d, "fill": "%s"}`, i+1, strings.Repeat("x", 1_000))
+	}
+	events[20].Payload = `{"seq": 21, "fill": "` + strings.Repeat("x", 5_000) + `"}`
+	more := testenv.Insert(t, f.pool, events...)
+	consumer.WaitFor(t, 69)
+	consumer.CheckOnce(t, append(inserted, slices.Delete(slices.Clone(more), 20, 21)...))
+	testenv.Eventually(t, "all but one are marked", func() bool { return f.unpublished(t) == 1 })
+}
+
+func TestMissingTopicWaitsAndOthersFlow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	missing := "missing-" + topic
+	waiting := testenv.Insert(t, f.pool, testenv.Sequence(missing, 100, "a", "b")...)
+	r := f.start(t, quick)
+	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 300, "a", "b")...)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	consumer.WaitFor(t, 300)
+	consumer.CheckOnce(t, inserted)
+	testenv.Eventually(t, "the topic is shown as waiting", func() bool {
+		topics := r.Health().WaitingTopics
+		return len(topics) == 1 && topics[0].Topic == missing && topics[0].Attempts > 2
+	})
+	if !r.Health().Ready() {
+		t.Error("a missing topic makes the relay unready: all others flow")
+	}
+
+	createTopic(t, f.cfg.Brokers, missing)
+	late := testenv.Consume(t, f.cfg.Brokers, missing)
+	late.WaitFor(t, 100)
+	late.CheckOnce(t, waiting)
+	f.waitDrained(t)
+	testenv.Eventually(t, "nothing waits", func() bool { return len(r.Health().WaitingTopics) == 0 })
+	for _, line := range []string{
+		"topic cannot be published to, its rows wait and all others flow",
+		"topic can be published to again",
+	} {
+		if n := len(f.log.Entries(line)); n != 1 {
+			t.Errorf("%d lines %q, want 1", n, line)
+		}
+	}
+}
+
+func TestInvalidTopicNamesStopNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	invalid := []string{"", ".", "..", "with space", "ünicode", strings.Repeat("x", 250), "a/b", "a\nb"}
+	for _, name := range invalid {
+		testenv.Insert(t, f.pool, testenv.Event{Topic: name, Key: "k"})
+	}
+	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 100, "k")...)
+	r := f.start(t, quick)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	consumer.WaitFor(t, 100)
+	consumer.CheckOnce(t, inserted)
+	testenv.Eventually(t, "each is shown as waiting", func() bool { return len(r.Health().WaitingTopics) == len(invalid) })
+	testenv.Eventually(t, "none of them is marked", func() bool { return f.unpublished(t) == len(invalid) })
+}
+
+func admin(t *testing.T, brokers []string) *kadm.Client {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return kadm.NewClient(client)
+}
+
+func setLimit(t *testing.T, brokers []string, topic, bytes string) {
+	t.Helper()
+	answers, err := admin(t, brokers).AlterTopicConfigs(t.Context(),
+		[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &bytes}}, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range answers {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+	}
+}
+
+func createTopic(t *testing.T, brokers []string, topic string) {
+	t.Helper()
+	if _, err := admin(t, brokers).CreateTopic(t.Context(), 1, -1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+}
