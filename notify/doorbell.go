@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,6 +76,8 @@ type Doorbell struct {
 	// Owned by the goroutine in listen.
 	session  *session
 	attempts int
+
+	relid atomic.Uint32 // of the table, once connected
 
 	mu      sync.Mutex
 	state   State

@@ -68,6 +68,7 @@ func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Con
 			return nil
 		}))
 	d.session = &session{conn: conn, relid: relid}
+	d.relid.Store(relid)
 	return conn, nil
 }
 

@@ -21,6 +21,10 @@ const (
 	// relays looked at once, each would take a part of a handful of rows and
 	// hold up the rest for the others.
 	helperDelay = 25 * time.Millisecond
+	// helperPoll is how often a helper looks while the bell is free: writers
+	// are silent then, and a sentinel that froze would be found out only by
+	// the tick.
+	helperPoll = 100 * time.Millisecond
 )
 
 // Round is what the caller found since its last wait.
@@ -92,14 +96,37 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 
 // waitAsHelper leaves the first look to the sentinel.
 func (d *Doorbell) waitAsHelper(ctx context.Context) (Source, error) {
-	s, err := d.sleep(ctx, time.Hour)
+	limit := time.Hour
+	free, err := d.bellFree(ctx)
+	if err != nil {
+		return "", err
+	}
+	if free {
+		limit = helperPoll
+	}
+	s, err := d.sleep(ctx, limit)
 	if err != nil || s != Notify {
 		return s, err
 	}
-	if s, err = d.pause(ctx, helperDelay); err != nil {
-		return s, err
+	timer := time.NewTimer(helperDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return Notify, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
-	return Notify, nil
+}
+
+// bellFree finds out as a writer does, in a transaction of its own.
+func (d *Doorbell) bellFree(ctx context.Context) (free bool, err error) {
+	const try = `SELECT pg_catalog.pg_try_advisory_xact_lock_shared($1, $2)`
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := d.cfg.Pool.QueryRow(ctx, try, bellClass, int32(d.relid.Load())).Scan(&free); err != nil {
+		return false, fmt.Errorf("try the bell: %w", err)
+	}
+	return free, nil
 }
 
 // adjust takes or releases the bell as mode and rate want it, and reports
@@ -159,17 +186,6 @@ func (d *Doorbell) sleep(ctx context.Context, limit time.Duration) (Source, erro
 			return Poll, nil
 		}
 		return d.tick(now), nil
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-}
-
-func (d *Doorbell) pause(ctx context.Context, limit time.Duration) (Source, error) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return Poll, nil
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}

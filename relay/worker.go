@@ -95,10 +95,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // round claims, publishes and marks once. A sweep looks at every row: those of
 // all slices, and of keys that were busy a moment ago. Its error is the
 // database's; failures of Kafka are dealt with here.
-func (w *worker) round(ctx context.Context, sweep bool) (notify.Round, error) {
+func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	began := time.Now()
 	budget := w.r.cluster.budget(w.r.cfg.PublishTimeout)
-	ctx, cancel := context.WithTimeout(ctx, budget)
+	ctx, cancel := context.WithTimeout(work, budget)
 	conn, err := w.r.pool.Acquire(ctx)
 	if err != nil {
 		cancel()
@@ -127,14 +127,11 @@ func (w *worker) round(ctx context.Context, sweep bool) (notify.Round, error) {
 		return notify.Round{}, w.settle(ctx, &held, d)
 	}
 	o := d.outcome()
-	marking := time.Now()
-	if len(o.acked) == 0 {
-		err = rollback(ctx, conn)
-	} else {
-		err = w.r.sql.commit(ctx, conn, ids(o.acked))
-		w.r.metrics.markSeconds.Observe(time.Since(marking).Seconds())
-	}
-	w.conclude(ctx, o, len(claimed.events), marking)
+	acked := time.Now()
+	// The mark has time of its own: running out of it now would repeat events
+	// that Kafka has.
+	err = w.end(work, conn, o)
+	w.conclude(work, o, len(claimed.events), acked)
 	if err != nil {
 		return notify.Round{}, err
 	}
@@ -143,6 +140,19 @@ func (w *worker) round(ctx context.Context, sweep bool) (notify.Round, error) {
 	}
 	more := w.full || win.slices > 1
 	return notify.Round{Rows: len(o.acked), Full: more && len(o.acked) > 0}, nil
+}
+
+// end marks what was acknowledged and ends the transaction.
+func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o outcome) error {
+	ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
+	defer cancel()
+	if len(o.acked) == 0 {
+		return rollback(ctx, conn)
+	}
+	began := time.Now()
+	err := w.r.sql.commit(ctx, conn, ids(o.acked))
+	w.r.metrics.markSeconds.Observe(time.Since(began).Seconds())
+	return err
 }
 
 // window decides what the next claim looks at. Under a backlog that several
