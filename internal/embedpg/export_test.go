@@ -1,0 +1,4 @@
+package embedpg
+
+// Alive is for the tests of the package's outside.
+var Alive = alive
