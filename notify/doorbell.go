@@ -20,15 +20,15 @@ import (
 type Source string
 
 const (
-	// Notify: a writer rang the bell.
+	// Notify says that a writer rang the bell.
 	Notify Source = "notify"
-	// Poll: the poll interval passed, or rows are known to be left.
+	// Poll says that the poll interval passed, or rows are known to be left.
 	Poll Source = "poll"
-	// Tick: the fallback ticker. The caller looks for every row, whatever it
+	// Tick says that the fallback ticker fired. The caller looks for every row, whatever it
 	// left out before.
 	Tick Source = "tick"
-	// Reconnect: the listener came up or went down, or this relay became the
-	// sentinel. Rows may have come unheard; the caller looks for every row.
+	// Reconnect says that the listener came up or went down, or that this relay
+	// became the sentinel. Rows may have come unheard; the caller looks for every row.
 	Reconnect Source = "reconnect"
 )
 
@@ -119,10 +119,10 @@ func (d *Doorbell) Run(ctx context.Context) error {
 	wg.Go(func() { d.probe(ctx) })
 	err := d.listen(ctx)
 	wg.Wait()
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return fmt.Errorf("listen for notifications: %w", err)
 	}
-	return fmt.Errorf("listen for notifications: %w", err)
+	return nil
 }
 
 // State returns a snapshot.

@@ -18,8 +18,8 @@ const (
 	// requestTimeout bounds what a handler does on the listening connection,
 	// and how long an answer is waited for before the listener counts as deaf.
 	requestTimeout = 1500 * time.Millisecond
-	reconnectMin   = 50 * time.Millisecond
-	reconnectMax   = time.Second
+	firstReconnect = 50 * time.Millisecond
+	lastReconnect  = time.Second
 )
 
 // request is work for the listening connection. pgxlisten owns that connection
@@ -78,8 +78,8 @@ func (d *Doorbell) reconnectPause(ctx context.Context) error {
 	if attempt == 0 {
 		return nil
 	}
-	ceiling := min(reconnectMax, reconnectMin<<min(attempt, 10))
-	pause := reconnectMin + rand.N(ceiling-reconnectMin)
+	ceiling := min(lastReconnect, firstReconnect<<min(attempt, 10))
+	pause := firstReconnect + rand.N(ceiling-firstReconnect)
 	select {
 	case <-time.After(pause):
 		return nil

@@ -3,8 +3,8 @@ package relay
 import "time"
 
 const (
-	busyMin = 10 * time.Millisecond
-	busyMax = time.Second
+	shortBusy = 10 * time.Millisecond
+	longBusy  = time.Second
 )
 
 // busyKeys are keys whose next row somebody else holds. They are left out of
@@ -26,10 +26,10 @@ func (b busyKeys) learn(now time.Time, c claim) {
 	for _, key := range c.held {
 		k := b[key]
 		if k == nil {
-			k = &busyKey{pause: busyMin / 2}
+			k = &busyKey{pause: shortBusy / 2}
 			b[key] = k
 		}
-		k.pause = min(busyMax, 2*k.pause)
+		k.pause = min(longBusy, 2*k.pause)
 		k.until = now.Add(k.pause)
 	}
 }
@@ -42,7 +42,7 @@ func (b busyKeys) skip(now time.Time) []string {
 		switch {
 		case now.Before(k.until):
 			keys = append(keys, key)
-		case now.Sub(k.until) > busyMax:
+		case now.Sub(k.until) > longBusy:
 			delete(b, key)
 		}
 	}

@@ -28,8 +28,8 @@ type cluster struct {
 
 const (
 	pingTimeout  = 3 * time.Second
-	probeMin     = 50 * time.Millisecond
-	probeMax     = time.Second
+	firstProbe   = 50 * time.Millisecond
+	longestProbe = time.Second
 	topicsEvery  = 100 * time.Millisecond
 	trialTimeout = time.Second
 )
@@ -116,7 +116,7 @@ func (c *cluster) probe(ctx context.Context) {
 		c.attempts++
 		c.mu.Unlock()
 		if attempts > 0 {
-			pause := min(probeMax, probeMin<<min(attempts-1, 10))
+			pause := min(longestProbe, firstProbe<<min(attempts-1, 10))
 			select {
 			case <-time.After(pause/2 + rand.N(pause/2)):
 			case <-ctx.Done():

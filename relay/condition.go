@@ -17,16 +17,15 @@ type condition struct {
 	err   error
 }
 
-// failed reports whether this is news.
-func (c *condition) failed(ctx context.Context, err error) bool {
+func (c *condition) failed(ctx context.Context, err error) {
 	c.mu.Lock()
 	news := !c.known || c.err == nil
 	c.known, c.err = true, err
 	c.mu.Unlock()
 	if news {
-		c.log.ErrorContext(ctx, c.name+" unavailable, nothing is lost and it is tried until it is back", "error", err)
+		c.log.ErrorContext(ctx, "server unavailable, nothing is lost and it is tried until it is back",
+			"server", c.name, "error", err)
 	}
-	return news
 }
 
 func (c *condition) works(ctx context.Context) {
@@ -35,7 +34,7 @@ func (c *condition) works(ctx context.Context) {
 	c.known, c.err = true, nil
 	c.mu.Unlock()
 	if news {
-		c.log.InfoContext(ctx, c.name+" available again")
+		c.log.InfoContext(ctx, "server available again", "server", c.name)
 	}
 }
 

@@ -14,15 +14,16 @@ import (
 
 // A service that runs the relay inside its own process.
 func Example() {
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	cfg := relay.DefaultConfig()
 	cfg.DatabaseURL = os.Getenv("DATABASE_URL")
 	cfg.Brokers = []string{"kafka-1:9092", "kafka-2:9092"}
 
 	r, err := relay.New(cfg,
-		relay.WithLogger(slog.Default()),
+		relay.WithLogger(logger),
 		relay.WithRegisterer(prometheus.DefaultRegisterer))
 	if err != nil {
-		slog.Error("the relay's settings are wrong", "error", err)
+		logger.Error("the relay's settings are wrong", "error", err)
 		return
 	}
 
@@ -30,6 +31,6 @@ func Example() {
 	defer stop()
 	// Returns once ctx is cancelled and everything in flight is marked.
 	if err := r.Run(ctx); err != nil {
-		slog.Error("the relay stopped", "error", err)
+		logger.Error("the relay stopped", "error", err)
 	}
 }

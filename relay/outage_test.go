@@ -57,7 +57,7 @@ func TestOutageHoldsNothingAndLosesNothing(t *testing.T) {
 			if topics, rows := r.waits.snapshot(); len(topics)+rows > 0 {
 				t.Errorf("blamed for an outage: topics %v, %d rows", topics, rows)
 			}
-			if n := len(f.log.Entries("kafka unavailable, nothing is lost and it is tried until it is back")); n != 1 {
+			if n := len(f.log.Entries("server unavailable, nothing is lost and it is tried until it is back")); n != 1 {
 				t.Errorf("%d lines about the outage, want 1", n)
 			}
 		})

@@ -33,29 +33,27 @@ func TestRecordCarriesTheEvent(t *testing.T) {
 		{"deep", strings.Repeat("[", 500) + strings.Repeat("]", 500), strings.Repeat("[", 500) + strings.Repeat("]", 500)},
 		{"large", `"` + strings.Repeat("x", 900_000) + `"`, `"` + strings.Repeat("x", 900_000) + `"`},
 	} {
-		t.Run("key "+tc.key, func(t *testing.T) {
-			before := len(consumer.Deliveries())
-			id := testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: tc.key, Type: "order.placed", Payload: tc.payload})[0]
-			got := consumer.WaitFor(t, before+1)[before]
-			if string(got.Value) != tc.want {
-				t.Errorf("value %.80s, want %.80s", got.Value, tc.want)
+		before := len(consumer.Deliveries())
+		id := testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: tc.key, Type: "order.placed", Payload: tc.payload})[0]
+		got := consumer.WaitFor(t, before+1)[before]
+		if string(got.Value) != tc.want {
+			t.Errorf("key %q: value %.80s, want %.80s", tc.key, got.Value, tc.want)
+		}
+		if string(got.Key) != tc.key || got.Key == nil {
+			t.Errorf("key %q: key %q, want %q", tc.key, got.Key, tc.key)
+		}
+		for name, want := range map[string]string{"x-event-id": id, "x-event-type": "order.placed"} {
+			if value, _ := got.Header(name); value != want {
+				t.Errorf("key %q: header %s is %q, want %q", tc.key, name, value, want)
 			}
-			if string(got.Key) != tc.key || got.Key == nil {
-				t.Errorf("key %q, want %q", got.Key, tc.key)
-			}
-			for name, want := range map[string]string{"x-event-id": id, "x-event-type": "order.placed"} {
-				if value, _ := got.Header(name); value != want {
-					t.Errorf("header %s is %q, want %q", name, value, want)
-				}
-			}
-			created, _ := got.Header("x-created-at")
-			if at, err := time.Parse(time.RFC3339Nano, created); err != nil || at.Location() != time.UTC {
-				t.Errorf("header x-created-at is %q, want RFC 3339 in UTC", created)
-			}
-			if age := time.Since(got.Timestamp); age < -time.Minute || age > time.Hour {
-				t.Errorf("record timestamp %s is not the time of the produce", got.Timestamp)
-			}
-		})
+		}
+		created, _ := got.Header("x-created-at")
+		if at, err := time.Parse(time.RFC3339Nano, created); err != nil || at.Location() != time.UTC {
+			t.Errorf("key %q: header x-created-at is %q, want RFC 3339 in UTC", tc.key, created)
+		}
+		if age := time.Since(got.Timestamp); age < -time.Minute || age > time.Hour {
+			t.Errorf("key %q: record timestamp %s is not the time of the produce", tc.key, got.Timestamp)
+		}
 	}
 }
 

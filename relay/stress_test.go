@@ -125,12 +125,12 @@ func (s *stress) run(t *testing.T, d time.Duration) {
 
 	var writers, others sync.WaitGroup
 	for key := range stressKeys {
-		writers.Go(func() { s.write(t, writing, fmt.Sprintf("key-%d", key)) })
+		writers.Go(func() { s.write(writing, t, fmt.Sprintf("key-%d", key)) })
 	}
 	for _, w := range s.workers {
 		others.Go(func() { s.claim(claiming, w) })
 	}
-	others.Go(func() { s.terminate(t, writing) })
+	others.Go(func() { s.terminate(writing, t) })
 
 	writers.Wait()
 	s.fixture.waitDrained(t)
@@ -140,7 +140,7 @@ func (s *stress) run(t *testing.T, d time.Duration) {
 
 // write commits the events of one key one after the other, and now and then
 // rolls one back after it drew its id.
-func (s *stress) write(t *testing.T, ctx context.Context, key string) {
+func (s *stress) write(ctx context.Context, t *testing.T, key string) {
 	conn, err := pgx.Connect(ctx, s.fixture.cfg.DatabaseURL+"&application_name=writer")
 	if err != nil {
 		t.Errorf("writer: %v", err)
@@ -183,7 +183,7 @@ func (s *stress) claim(ctx context.Context, w *worker) {
 }
 
 // terminate ends relays' backends at random moments.
-func (s *stress) terminate(t *testing.T, ctx context.Context) {
+func (s *stress) terminate(ctx context.Context, t *testing.T) {
 	for sleep(ctx, rand.N(20*time.Millisecond)) {
 		var n int64
 		err := s.fixture.pool.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM (

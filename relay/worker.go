@@ -114,7 +114,7 @@ func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	if err != nil {
 		return notify.Round{}, err
 	}
-	w.learn(claimed, win, sweep)
+	w.learn(claimed, win)
 	if len(claimed.events) == 0 {
 		return notify.Round{Full: w.full && win.slices > 1}, rollback(ctx, conn)
 	}
@@ -170,7 +170,7 @@ func (w *worker) window(sweep bool) window {
 	return win
 }
 
-func (w *worker) learn(c claim, win window, sweep bool) {
+func (w *worker) learn(c claim, win window) {
 	w.full = c.walked >= win.limit
 	w.sizing.learn(c, win.limit)
 	w.busy.learn(time.Now(), c)
