@@ -3,6 +3,8 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -84,3 +86,19 @@ func (e *tooLargeError) Error() string {
 }
 
 func (e *tooLargeError) Unwrap() error { return kerr.MessageTooLarge }
+
+// oneLine gives an error that pgx spreads over several lines, one for each
+// address tried, as one line that names each cause once.
+type oneLine struct{ err error }
+
+func (e oneLine) Error() string {
+	var parts []string
+	for line := range strings.Lines(e.err.Error()) {
+		if line = strings.TrimSpace(line); !slices.Contains(parts, line) {
+			parts = append(parts, line)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func (e oneLine) Unwrap() error { return e.err }
