@@ -46,10 +46,21 @@ func filesFor(table pgtable.Name) (files, error) {
 		return files{}, err
 	}
 	return files{folder, strings.NewReplacer(
+		"'public.outbox_event'", quoteLiteral(table.Sanitize()),
 		"public.outbox_event", table.Sanitize(),
 		"public."+doorbell, table.Sibling(doorbell),
 		"ix_outbox_event_unpublished", quote(indexName(table)),
 	)}, nil
+}
+
+// quoteLiteral quotes text as a string of SQL that means the same whatever
+// standard_conforming_strings says.
+func quoteLiteral(text string) string {
+	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	if strings.Contains(text, `\`) {
+		return "E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted
 }
 
 // Open returns the named file with its names exchanged.

@@ -9,8 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// doorbellSQL compares the trigger's condition as Postgres prints it, with the
+// table's own oid in it: a trigger made with that of another table would ring by
+// the other's bell.
 const doorbellSQL = `
-SELECT t.tgenabled::text, t.tgtype::int4, t.tgqual IS NULL, p.prosrc
+SELECT t.tgenabled::text, t.tgtype::int4,
+       coalesce(pg_catalog.pg_get_expr(t.tgqual, t.tgrelid) = pg_catalog.format(
+           '(NOT pg_try_advisory_xact_lock_shared(1868724322, ((''%s''::regclass)::oid)::integer))',
+           pg_catalog.replace(t.tgrelid::pg_catalog.regclass::text, '''', '''''')), false),
+       p.prosrc
 FROM pg_catalog.pg_trigger t
 JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
 WHERE t.tgrelid = $1::int8::oid AND t.tgname = '` + doorbell + `' AND NOT t.tgisinternal`
@@ -23,9 +30,9 @@ func (r *Report) inspectDoorbell(ctx context.Context, q Querier, relid int64) er
 	var (
 		enabled, body string
 		kind          int
-		unconditional bool
+		condition     bool
 	)
-	err := q.QueryRow(ctx, doorbellSQL, relid).Scan(&enabled, &kind, &unconditional, &body)
+	err := q.QueryRow(ctx, doorbellSQL, relid).Scan(&enabled, &kind, &condition, &body)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		r.DoorbellFault = "trigger " + doorbell + " is missing"
@@ -35,8 +42,10 @@ func (r *Report) inspectDoorbell(ctx context.Context, q Querier, relid int64) er
 		r.DoorbellFault = "trigger " + doorbell + " is disabled"
 	case enabled == "R":
 		r.DoorbellFault = "trigger " + doorbell + " is enabled for replication only"
-	case kind != afterInsertStatement || !unconditional:
+	case kind != afterInsertStatement:
 		r.DoorbellFault = "trigger " + doorbell + " does not fire after every INSERT statement and only there"
+	case !condition:
+		r.DoorbellFault = "trigger " + doorbell + " has another condition"
 	case !sameText(body, doorbellBody):
 		r.DoorbellFault = "function " + doorbell + "() is of another version"
 	}

@@ -32,9 +32,12 @@ func TestInspectNamesWhatIsWrongWithTheDoorbell(t *testing.T) {
 		"for replication only": {"ALTER TABLE outbox_event ENABLE REPLICA TRIGGER outbox_relay_notify", "for replication only"},
 		"on updates too":       {remake + "INSERT OR UPDATE ON outbox_event FOR EACH STATEMENT EXECUTE FUNCTION outbox_relay_notify()", "does not fire after every INSERT statement and only there"},
 		"for each row":         {remake + "INSERT ON outbox_event FOR EACH ROW EXECUTE FUNCTION outbox_relay_notify()", "does not fire after every INSERT statement"},
-		"with a condition":     {remake + "INSERT ON outbox_event FOR EACH STATEMENT WHEN (current_user = 'x') EXECUTE FUNCTION outbox_relay_notify()", "does not fire after every INSERT statement"},
-		"another body":         {"CREATE OR REPLACE FUNCTION outbox_relay_notify() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'", "is of another version"},
-		"always enabled":       {"ALTER TABLE outbox_event ENABLE ALWAYS TRIGGER outbox_relay_notify", ""},
+		"with a condition":     {remake + "INSERT ON outbox_event FOR EACH STATEMENT WHEN (current_user = 'x') EXECUTE FUNCTION outbox_relay_notify()", "has another condition"},
+		"without condition":    {remake + "INSERT ON outbox_event FOR EACH STATEMENT EXECUTE FUNCTION outbox_relay_notify()", "has another condition"},
+		"by another's bell": {`CREATE TABLE other (id int); ` + remake + `INSERT ON outbox_event FOR EACH STATEMENT
+			WHEN (NOT pg_try_advisory_xact_lock_shared(1868724322, 'other'::regclass::oid::int4)) EXECUTE FUNCTION outbox_relay_notify()`, "has another condition"},
+		"another body":   {"CREATE OR REPLACE FUNCTION outbox_relay_notify() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'", "is of another version"},
+		"always enabled": {"ALTER TABLE outbox_event ENABLE ALWAYS TRIGGER outbox_relay_notify", ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

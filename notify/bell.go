@@ -10,7 +10,7 @@ import (
 
 // The classes of the two advisory locks; the object is the table's oid. A
 // two-part key is used so that pg_locks shows which table a lock belongs to.
-// bellClass stands in the trigger function too.
+// bellClass stands in the trigger too.
 const (
 	bellClass     int32 = 0x6f627862 // "obxb"
 	sentinelClass int32 = 0x6f627873 // "obxs"

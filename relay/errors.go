@@ -87,11 +87,11 @@ func (e *tooLargeError) Error() string {
 
 func (e *tooLargeError) Unwrap() error { return kerr.MessageTooLarge }
 
-// oneLine gives an error that pgx spreads over several lines, one for each
+// oneLineError gives an error that pgx spreads over several lines, one for each
 // address tried, as one line that names each cause once.
-type oneLine struct{ err error }
+type oneLineError struct{ err error }
 
-func (e oneLine) Error() string {
+func (e oneLineError) Error() string {
 	var parts []string
 	for line := range strings.Lines(e.err.Error()) {
 		if line = strings.TrimSpace(line); !slices.Contains(parts, line) {
@@ -101,4 +101,4 @@ func (e oneLine) Error() string {
 	return strings.Join(parts, " ")
 }
 
-func (e oneLine) Unwrap() error { return e.err }
+func (e oneLineError) Unwrap() error { return e.err }

@@ -133,7 +133,7 @@ func connectPatiently(ctx context.Context, url string) (*pgx.Conn, error) {
 			return nil, fmt.Errorf("the database refuses: %s (%s): check user, password and database name", answer.Message, answer.Code)
 		}
 		if !sleep(ctx, retryEvery) {
-			return nil, fmt.Errorf("the database cannot be reached: %w: check host, port and network", oneLine{err})
+			return nil, fmt.Errorf("the database cannot be reached: %w: check host, port and network", oneLineError{err})
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (w *worker) lead(stop, work context.Context) {
 			w.r.database.works(stop)
 			continue
 		}
-		w.r.database.failed(stop, oneLine{err})
+		w.r.database.failed(stop, oneLineError{err})
 		source = notify.Reconnect
 		if !sleep(stop, databaseBackoff(failures)) {
 			return
