@@ -63,8 +63,9 @@ func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Con
 		return nil, err
 	}
 	l.Handle(Channel(relid), pgxlisten.HandlerFunc(
-		func(context.Context, *pgconn.Notification, *pgx.Conn) error {
+		func(ctx context.Context, _ *pgconn.Notification, _ *pgx.Conn) error {
 			d.ring(Notify)
+			d.serve(ctx)
 			return nil
 		}))
 	d.session = &session{conn: conn, relid: relid}
@@ -133,19 +134,25 @@ func (h controlHandler) HandleBacklog(ctx context.Context, _ string, conn *pgx.C
 }
 
 func (h controlHandler) HandleNotification(ctx context.Context, _ *pgconn.Notification, _ *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
+	h.d.serve(ctx)
+	return nil
+}
+
+// serve carries out the requests that are queued. Any notification sets it off.
+func (d *Doorbell) serve(ctx context.Context) {
 	for {
 		select {
-		case r := <-h.d.requests:
+		case r := <-d.requests:
 			if r.ctx.Err() != nil {
 				continue // nobody waits for it any more
 			}
-			err := r.do(ctx, h.d.session)
-			h.d.publishSession()
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+			err := r.do(ctx, d.session)
+			cancel()
+			d.publishSession()
 			r.done <- err
 		default:
-			return nil
+			return
 		}
 	}
 }
@@ -164,15 +171,38 @@ func (d *Doorbell) onConnection(ctx context.Context, do func(context.Context, *s
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// One statement, and no wait for the disk: this commit has nothing to keep.
-	const nudge = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1, '')`
-	if _, err := d.cfg.Pool.Exec(ctx, nudge, d.control); err != nil {
-		return fmt.Errorf("notify the listening connection: %w", err)
+	nudged := d.nudge(ctx)
+	for {
+		select {
+		case err := <-r.done:
+			return err
+		case err := <-nudged:
+			if err != nil {
+				return fmt.Errorf("notify the listening connection: %w", err)
+			}
+			nudged = nil
+		case <-ctx.Done():
+			if nudged == nil {
+				return errDeaf
+			}
+			return ctx.Err()
+		}
 	}
-	select {
-	case err := <-r.done:
-		return err
-	case <-ctx.Done():
-		return errDeaf
-	}
+}
+
+// nudge notifies this relay's own connection. It is not waited for: under many
+// notifying writers its commit queues behind theirs, and by then one of their
+// notifications has set off the request (50 ms of a burst went by otherwise).
+func (d *Doorbell) nudge(ctx context.Context) <-chan error {
+	sent := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	go func() {
+		defer cancel()
+		// One statement, and no wait for the disk: this commit has nothing to
+		// keep.
+		const sql = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1, '')`
+		_, err := d.cfg.Pool.Exec(ctx, sql, d.control)
+		sent <- err
+	}()
+	return sent
 }

@@ -21,21 +21,22 @@ func newSizing(cfg *Config) sizing {
 	return sizing{min: cfg.BatchSize, max: cfg.BatchMax, bytes: cfg.BatchBytes, size: cfg.BatchSize, widen: 1}
 }
 
-// limit is the next claim's window.
-func (s *sizing) limit() int {
-	size := s.size
-	if s.rowBytes > 0 {
-		size = min(size, max(1, s.bytes/s.rowBytes))
+// batch is how many rows the next claim may publish.
+func (s *sizing) batch() int {
+	if s.rowBytes == 0 {
+		return s.size
 	}
-	return size * s.widen
+	return min(s.size, max(1, s.bytes/s.rowBytes))
 }
 
 // learn takes a claim's result: the batch doubles while claims come back full
 // and shrinks when they do not. The window widens beyond it when rows that
 // others hold fill it: they come first by id, so that the rows behind them
-// would not be seen for as long as they are held.
-func (s *sizing) learn(c claim, limit int) {
-	if n := len(c.events); n > 0 {
+// would not be seen for as long as they are held. Rows of this relay's other
+// workers are no reason (contended): those are about to be published.
+func (s *sizing) learn(c claim, win window, contended bool) {
+	n := len(c.events)
+	if n > 0 {
 		average := c.bytes / n
 		if s.rowBytes > 0 {
 			// Growth counts at once, since it is what memory pays for.
@@ -43,13 +44,16 @@ func (s *sizing) learn(c claim, limit int) {
 		}
 		s.rowBytes = average
 	}
-	full := c.walked >= limit
 	switch {
-	case full && len(c.events) < limit/4 && len(c.held) >= crowded:
-		s.widen = min(maxWiden, 2*s.widen)
-	case s.widen > 1 && !full:
+	case c.full(win) && n < win.batch/4 && len(c.held) >= crowded:
+		if !contended {
+			s.widen = min(maxWiden, 2*s.widen)
+		}
+	case s.widen > 1 && (n >= win.batch/2 || !c.full(win)):
 		s.widen /= 2
-	case full && s.widen == 1:
+	}
+	switch {
+	case n >= win.batch:
 		s.size = min(s.max, 2*s.size)
 	case c.walked < s.size/2:
 		s.size = max(s.min, s.size/2)

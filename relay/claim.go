@@ -111,8 +111,9 @@ const idleMargin = time.Second
 // window says which rows a claim looks at.
 type window struct {
 	after  int64 // rows above this id
-	limit  int
-	slices int // 1: all rows
+	limit  int   // rows walked
+	batch  int   // rows published, at most
+	slices int   // 1: all rows
 	slice  int
 	skip   exclusions
 }
@@ -150,7 +151,7 @@ func (s *statements) take(ctx context.Context, conn batcher, w window, order Ord
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return claim{}, fmt.Errorf("claim rows: %w", err)
 	}
-	return cut(rows, order), nil
+	return cut(rows, order, w.batch), nil
 }
 
 // batcher is a connection: *pgxpool.Conn or *pgx.Conn.
@@ -179,18 +180,24 @@ func scanRows(r pgx.Rows, rows []lockedRow) ([]lockedRow, error) {
 	return rows, r.Err()
 }
 
+// full tells whether the claim was cut short by its window: more rows are
+// likely.
+func (c *claim) full(w window) bool { return c.walked >= w.limit || len(c.events) >= w.batch }
+
 // cut applies the order rule: of each key, the rows up to the first that
-// somebody else holds. The rows behind it stay locked until the transaction
-// ends, and are left for a later round.
-func cut(rows []lockedRow, order Order) claim {
+// somebody else holds; and of those the first few that make a batch. The rows
+// behind stay locked until the transaction ends, and are left for a later
+// round.
+func cut(rows []lockedRow, order Order, batch int) claim {
 	// The join promises no order.
 	slices.SortFunc(rows, func(a, b lockedRow) int { return int(min(max(a.id-b.id, -1), 1)) })
-	c := claim{walked: len(rows), events: make([]event, 0, len(rows))}
+	c := claim{walked: len(rows), events: make([]event, 0, min(batch, len(rows)))}
 	held := map[string]bool{}
 	for i := range rows {
 		row := &rows[i]
 		switch {
 		case order == OrderKey && held[row.key]:
+		case row.mine && len(c.events) == batch:
 		case row.mine:
 			c.events = append(c.events, row.event)
 			c.bytes += len(row.payload)

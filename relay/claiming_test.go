@@ -29,12 +29,13 @@ func TestCutKeepsAnUnbrokenRunOfEachKey(t *testing.T) {
 		"held twice, told once":     {[]lockedRow{row(1, "a", false), row(2, "a", false)}, OrderKey, nil, []string{"a"}},
 		"joined in any order":       {[]lockedRow{row(3, "a", true), row(1, "a", true), row(2, "a", true)}, OrderKey, []int64{1, 2, 3}, nil},
 		"without the rule":          {[]lockedRow{row(1, "a", false), row(2, "a", true)}, OrderNone, []int64{2}, nil},
+		"no more than a batch":      {[]lockedRow{row(1, "a", true), row(2, "a", true), row(3, "b", true), row(4, "a", true)}, OrderKey, []int64{1, 2, 3}, nil},
 		"nothing there":             {nil, OrderKey, nil, nil},
 		"the empty key is like any": {[]lockedRow{row(1, "", false), row(2, "", true)}, OrderKey, nil, []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := cut(tc.rows, tc.order)
+			c := cut(tc.rows, tc.order, 3)
 			if got := ids(c.events); !slices.Equal(got, tc.want) && len(got)+len(tc.want) > 0 {
 				t.Errorf("publishes %v, want %v", got, tc.want)
 			}

@@ -100,7 +100,7 @@ func newProducer(cfg *Config, admin *kgo.Client) (*producer, error) {
 		// and let later records of its key through before it. Flushed at once,
 		// everything behind it in its partition fails with it.
 		kgo.ManualFlushing(),
-		kgo.MaxBufferedRecords(cfg.BatchMax*maxWiden+1),
+		kgo.MaxBufferedRecords(cfg.BatchMax+1),
 		kgo.MaxBufferedBytes(0),
 		kgo.RecordDeliveryTimeout(cfg.PublishTimeout),
 		kgo.ProduceRequestTimeout(min(cfg.PublishTimeout, 10*time.Second)),

@@ -159,7 +159,8 @@ func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o outcome) error {
 // workers share, each keeps to its slice of the keys, so that they do not
 // contend for the same rows; order does not rest on it.
 func (w *worker) window(sweep bool) window {
-	win := window{limit: w.sizing.limit(), slices: 1, skip: w.r.waits.exclusions()}
+	batch := w.sizing.batch()
+	win := window{limit: batch * w.sizing.widen, batch: batch, slices: 1, skip: w.r.waits.exclusions()}
 	if sweep || w.r.cfg.Order == OrderNone {
 		return win
 	}
@@ -171,8 +172,9 @@ func (w *worker) window(sweep bool) window {
 }
 
 func (w *worker) learn(c claim, win window) {
-	w.full = c.walked >= win.limit
-	w.sizing.learn(c, win.limit)
+	w.full = c.full(win)
+	contended := win.slices == 1 && w.r.assisting.Load() > 0
+	w.sizing.learn(c, win, contended)
 	w.busy.learn(time.Now(), c)
 }
 

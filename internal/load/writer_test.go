@@ -156,16 +156,30 @@ func TestWriterWritesAnEventOnceThroughLostConnections(t *testing.T) {
 	}
 }
 
-func TestWriterNotesByHowMuchItFellBehind(t *testing.T) {
+func TestWriterNotesByHowMuchItFellBehindAfterItsWarmup(t *testing.T) {
 	t.Parallel()
-	writer := newWriter(t)
-	writer.Rate, writer.Count, writer.Keys, writer.Conns = 1_000_000, 3, 1, 1
-	if err := writer.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	// One connection cannot commit a million times a second.
-	if writer.Behind() <= time.Microsecond {
-		t.Errorf("behind by %s, want more", writer.Behind())
+	for _, tt := range []struct {
+		name   string
+		warmup int
+		behind bool
+	}{
+		{"no warm-up", 0, true},
+		{"events after the warm-up", 2, true},
+		{"nothing but warm-up", 3, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			writer := newWriter(t)
+			writer.Rate, writer.Count, writer.Keys, writer.Conns = 1_000_000, 3, 1, 1
+			writer.Warmup = tt.warmup
+			if err := writer.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			// One connection cannot commit a million times a second.
+			if behind := writer.Behind() > time.Microsecond; behind != tt.behind {
+				t.Errorf("behind by %s, want more than a microsecond: %t", writer.Behind(), tt.behind)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,57 @@
+// Package bench measures a relay from the outside: how long an event takes from
+// its INSERT to a consumer, how fast a backlog is published, and what the
+// doorbell costs the writers. It holds benchmarks only.
+//
+//	go test -run '^$' -bench . ./bench
+//
+// Everything runs in one process and on the machine at hand: writers, relay,
+// consumer, a real Postgres started for the run (with fsync, as in production)
+// and an in-memory Kafka. DATABASE_URL and KAFKA_BROKERS name servers to use in
+// their place; each benchmark makes a database and topics of its own there and
+// removes them. For a real broker without one at hand:
+//
+//	go run ./internal/cmd/withenv -kafka -- go test -run '^$' -bench . ./bench
+//
+// (Not with -postgres: that one runs without fsync.)
+//
+// # What is measured
+//
+//   - Latency/rate=N: N single-row commits a second on 16 connections, in an
+//     open loop, for BENCH_SECONDS after a second of warm-up. p50-ms, p99-ms and
+//     p999-ms run from just before the INSERT to the consumer. behind-ms is by
+//     how much the most delayed INSERT missed its time: if it comes near the
+//     percentiles, the machine was the limit and not the relay.
+//   - Drain/workers=N and Drain/relays=2: events/s over a backlog of
+//     BENCH_DRAIN_ROWS rows, from the start of the relay to the mark of the last
+//     row. relays=2 are two with two workers each.
+//   - Writers/...: commits/s of BENCH_WRITERS connections that write without
+//     pause. Each case is measured in slices that alternate with slices on an
+//     equal table without trigger, so that both see the same machine; compare
+//     %-of-no-trigger before any absolute figure. See BenchmarkWriters for the
+//     cases.
+//
+// A benchmark fails when an event is lost, repeated or out of order for its
+// key. None asserts a time.
+//
+// # Settings
+//
+//   - BENCH_SECONDS: length of one pass of Latency and Writers, 5.
+//   - BENCH_DRAIN_ROWS: rows of the backlog, 100000.
+//   - BENCH_PAYLOAD_BYTES: approximate size of a payload, 128.
+//   - BENCH_WRITERS: connections of Writers, 64.
+//   - RELAY_... and KAFKA_...: the relay's own settings, so that any of them can
+//     be put to the test, as in RELAY_NOTIFY=always.
+//
+// # Comparing
+//
+// A pass is long enough for one to be a result; -count repeats it for benchstat.
+// All benchmarks together take about a minute and a half each time, so that more
+// than six need a longer -timeout.
+//
+//	go test -run '^$' -bench Latency -count 6 ./bench > before.txt
+//	RELAY_BELL_POLL=5ms go test -run '^$' -bench Latency -count 6 ./bench > after.txt
+//	benchstat before.txt after.txt
+//
+// The usual flags work: with -cpuprofile the profile holds the relay together
+// with the load and, unless KAFKA_BROKERS is set, the in-memory Kafka.
+package bench

@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-relay/outbox-relay/internal/load"
+	"github.com/outbox-relay/outbox-relay/notify"
+	"github.com/outbox-relay/outbox-relay/relay"
+)
+
+// A slice is long against a commit, and short against the moods of a machine.
+// What is committed during its lead-in does not count: an adaptive relay needs
+// up to 100 ms of a sudden load to release the bell.
+const (
+	leadIn = 250 * time.Millisecond
+	slice  = leadIn + 250*time.Millisecond
+)
+
+// BenchmarkWriters measures what the doorbell costs those who write: commits/s
+// of single-row transactions without a pause between them, in turn with those on
+// a table without trigger.
+//
+// In the first three cases no relay runs, so that the trigger alone makes the
+// difference:
+//
+//   - no-trigger: no trigger here either. How far its ratio is from 100 is the
+//     error of the others.
+//   - awake: the bell is free, as when an adaptive relay is awake.
+//   - asleep: the bell is held and somebody listens, as when an adaptive relay
+//     sleeps, so that each commit notifies. A real relay sleeps only while few
+//     rows come.
+//
+// In the others a relay publishes what is written, and takes its share of the
+// machine. The table without trigger has one as well, that only polls:
+//
+//   - relay=adaptive: the bell is held and released as the rate demands.
+//   - relay=always: the bell is held throughout.
+func BenchmarkWriters(b *testing.B) {
+	b.Run("no-trigger", func(b *testing.B) {
+		plain := newOutbox(b).withoutTrigger(b)
+		benchmarkWriters(b, plain, plain)
+	})
+	b.Run("awake", func(b *testing.B) {
+		o := newOutbox(b)
+		benchmarkWriters(b, o, o.withoutTrigger(b))
+	})
+	b.Run("asleep", func(b *testing.B) {
+		o := newOutbox(b)
+		o.holdBell(b)
+		benchmarkWriters(b, o, o.withoutTrigger(b))
+	})
+	for _, mode := range []notify.Mode{notify.Adaptive, notify.Always} {
+		b.Run("relay="+string(mode), func(b *testing.B) {
+			o := newOutbox(b)
+			plain := o.withoutTrigger(b)
+			stop := o.relayInMode(b, mode)
+			stopPlain := plain.relayInMode(b, notify.Off)
+			benchmarkWriters(b, o, plain)
+
+			o.awaitMarked(b)
+			plain.awaitMarked(b)
+			stop()
+			stopPlain()
+			o.verifyTopic(b)
+			plain.verifyTopic(b)
+		})
+	}
+}
+
+func (o *outbox) relayInMode(b *testing.B, mode notify.Mode) (stop func()) {
+	b.Helper()
+	r, stop := o.relay(b, func(cfg *relay.Config) { cfg.Notify = mode })
+	awaitReady(b, r)
+	return stop
+}
+
+// holdBell does to the writers what a sleeping relay does.
+func (o *outbox) holdBell(b *testing.B) {
+	b.Helper()
+	conn, err := pgx.Connect(b.Context(), o.cfg.DatabaseURL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The key that the trigger tries.
+	const bell = "SELECT oid, pg_advisory_lock(1868724322, oid::int4)::text FROM pg_class WHERE oid = $1::text::regclass"
+	var relid uint32
+	if err := conn.QueryRow(b.Context(), bell, o.table.Sanitize()).Scan(&relid, nil); err != nil {
+		b.Fatalf("take the bell of %s: %v", o.table, err)
+	}
+	if _, err := conn.Exec(b.Context(), "LISTEN "+pgx.Identifier{notify.Channel(relid)}.Sanitize()); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
+	var listener sync.WaitGroup
+	listener.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := conn.WaitForNotification(ctx); err != nil && ctx.Err() == nil {
+				b.Errorf("hold the bell of %s: %v", o.table, err)
+				return
+			}
+		}
+	})
+	b.Cleanup(func() {
+		cancel()
+		listener.Wait()
+		_ = conn.Close(context.Background()) // nothing depends on a clean goodbye
+	})
+}
+
+// benchmarkWriters alternates slices on both outboxes. Which comes first changes,
+// so that a drift of the machine favours neither.
+func benchmarkWriters(b *testing.B, o, plain *outbox) {
+	crowd := newCrowd(b, o.cfg.DatabaseURL)
+	var commits [2]int
+	var took [2]time.Duration
+	write := func(i int) {
+		n, d, err := crowd.write(b.Context(), [2]*outbox{o, plain}[i], payloadBytes(b))
+		if err != nil {
+			b.Fatalf("write without pause: %v", err)
+		}
+		commits[i] += n
+		took[i] += d
+	}
+	write(0) // prepares each connection's statements
+	write(1)
+	commits, took = [2]int{}, [2]time.Duration{}
+	b.ResetTimer()
+	for pair := range b.N * int(passLength(b)/(2*slice)) {
+		write(pair % 2)
+		write(1 - pair%2)
+	}
+	perSecond := func(i int) float64 { return float64(commits[i]) / took[i].Seconds() }
+	report(b, perSecond(0), "commits/s")
+	report(b, perSecond(1), "no-trigger-commits/s")
+	report(b, 100*perSecond(0)/perSecond(1), "%-of-no-trigger")
+}
+
+// crowd is a set of connections. Each writes its own key, so that the order of
+// the events of a key is that of their commits.
+type crowd []*pgx.Conn
+
+func newCrowd(b *testing.B, url string) crowd {
+	b.Helper()
+	c := make(crowd, setting(b, "BENCH_WRITERS", 64))
+	for i := range c {
+		conn, err := pgx.Connect(b.Context(), url)
+		if err != nil {
+			b.Fatalf("connect writer %d of %d: %v", i+1, len(c), err)
+		}
+		b.Cleanup(func() { _ = conn.Close(context.Background()) })
+		c[i] = conn
+	}
+	return c
+}
+
+// write commits as fast as it goes for one slice, and returns how many commits
+// there were after the lead-in and how long they really took.
+func (c crowd) write(ctx context.Context, o *outbox, payload int) (commits int, took time.Duration, err error) {
+	insert := load.InsertOutbox(o.table)
+	counts := make([]int, len(c))
+	began := time.Now()
+	var group errgroup.Group
+	for i, conn := range c {
+		event := load.Event{Key: fmt.Sprintf("key-%03d", i+1), Topic: o.topic, PayloadSize: payload}
+		group.Go(func() (err error) {
+			for time.Since(began) < slice {
+				if event.ID, err = uuid.NewV7(); err != nil {
+					return err
+				}
+				event.Seq++
+				if err = insert(ctx, conn, event); err != nil {
+					return err
+				}
+				if time.Since(began) > leadIn {
+					counts[i]++
+				}
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	took = time.Since(began) - leadIn
+	for _, n := range counts {
+		commits += n
+	}
+	return commits, took, err
+}
