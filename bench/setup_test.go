@@ -162,17 +162,28 @@ func (o *outbox) consume(b *testing.B, ledger *load.Ledger) *load.Consumer {
 // in the ledger is there once and in order. No relay may run any more.
 func verdict(b *testing.B, consumer *load.Consumer, ledger *load.Ledger) load.Report {
 	b.Helper()
+	report := catchUp(b, consumer, ledger)
+	check(b, report)
+	return report
+}
+
+// catchUp reads the topic to its end.
+func catchUp(b *testing.B, consumer *load.Consumer, ledger *load.Ledger) load.Report {
+	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), settleTimeout)
 	defer cancel()
 	if err := consumer.CatchUp(ctx); err != nil {
 		b.Fatal(err)
 	}
-	report := ledger.Report()
+	return ledger.Report()
+}
+
+func check(b *testing.B, report load.Report) {
+	b.Helper()
 	if report.Lost+report.Duplicates+report.OutOfOrder+report.Unknown > 0 {
 		b.Errorf("of %d committed events %d were lost, %d repeated, %d out of order; %d records are of no event",
 			report.Committed, report.Lost, report.Duplicates, report.OutOfOrder, report.Unknown)
 	}
-	return report
 }
 
 // verifyTopic holds the topic against the table, whose rows are all committed.
