@@ -74,10 +74,11 @@ type Doorbell struct {
 	wake     chan Source
 
 	// Owned by the goroutine in listen.
-	session  *session
-	attempts int
+	session   *session
+	connected bool // once
 
-	relid atomic.Uint32 // of the table, once connected
+	attempts atomic.Int32  // to connect, since a probe last came back
+	relid    atomic.Uint32 // of the table, once connected
 
 	mu      sync.Mutex
 	state   State
@@ -142,7 +143,6 @@ func (d *Doorbell) ring(s Source) {
 
 // up is called on the listening connection once it listens.
 func (d *Doorbell) up(ctx context.Context) {
-	d.attempts = 0
 	netConn := d.session.conn.PgConn().Conn()
 	d.mu.Lock()
 	deaf := d.deaf
@@ -205,7 +205,7 @@ func (d *Doorbell) probe(ctx context.Context) {
 		if !connected {
 			continue
 		}
-		err := d.onConnection(ctx, func(ctx context.Context, s *session) error { return s.trySentinel(ctx) })
+		err := d.onConnection(ctx, requestTimeout, func(ctx context.Context, s *session) error { return s.trySentinel(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -213,17 +213,24 @@ func (d *Doorbell) probe(ctx context.Context) {
 	}
 }
 
-// heard records the outcome of a probe. A connection that did not answer is
-// closed: a half-open one would otherwise block for as long as TCP allows.
+// heard records the outcome of a probe. Only an answer ends deafness. A
+// connection that did not answer is closed: a half-open one would otherwise
+// block for as long as TCP allows.
 func (d *Doorbell) heard(ctx context.Context, err error) {
-	deaf := errors.Is(err, errDeaf)
 	d.mu.Lock()
 	was, closer := d.deaf, d.closer
-	d.deaf = deaf
+	switch {
+	case err == nil:
+		d.deaf = false
+		d.attempts.Store(0)
+	case errors.Is(err, errDeaf):
+		d.deaf = true
+	}
+	deaf := d.deaf
 	d.state.Listening = closer != nil && !deaf
 	d.mu.Unlock()
 
-	if deaf && closer != nil {
+	if errors.Is(err, errDeaf) && closer != nil {
 		closer()
 	}
 	if was && !deaf {
@@ -233,5 +240,14 @@ func (d *Doorbell) heard(ctx context.Context, err error) {
 		d.cfg.Logger.WarnContext(ctx, "listener connected but notifications do not arrive, polling until they do: "+
 			"point RELAY_LISTEN_URL directly at Postgres, not at a pooler in transaction mode")
 		d.ring(Reconnect)
+	}
+}
+
+// Release lets go of the bell, for a while in which the caller cannot claim
+// anything and writers need not notify. Wait takes it again. In mode Always it
+// does nothing.
+func (d *Doorbell) Release(ctx context.Context) {
+	if d.cfg.Mode != Always && d.State().Armed {
+		_ = d.onConnection(ctx, adjustTimeout, func(ctx context.Context, s *session) error { return s.disarm(ctx) })
 	}
 }

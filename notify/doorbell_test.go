@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -18,11 +19,11 @@ func TestCommitWakesASleepingRelay(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			d, _ := f.start(t, mode, far)
-			s := f.sleep(t, d)
+			f.sleep(t, d)
 			waitState(t, d, "armed", armed)
 			for range 3 {
 				f.insert(t)
-				s.await(t, Notify)
+				f.waitPublished(t)
 			}
 		})
 	}
@@ -121,10 +122,10 @@ func TestArmingNeverWaitsForAWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.markAll(t)
-	s := f.sleep(t, d)
+	f.sleep(t, d)
 	waitState(t, d, "armed once the writer has ended", armed)
 	f.insert(t)
-	s.await(t, Notify)
+	f.waitPublished(t)
 }
 
 // A row that is left keeps the relay awake also when a claim cannot have it:
@@ -173,10 +174,67 @@ func TestTerminatedListenerComesBackOnceAndWakes(t *testing.T) {
 		s.await(t, Reconnect)
 		waitState(t, d, "armed again", armed)
 		f.insert(t)
-		s.await(t, Notify)
+		f.waitPublished(t)
 		if lost := len(f.log.Entries(lostLine)); lost != round+1 {
 			t.Errorf("%d lines about a lost listener after %d losses", lost, round+1)
 		}
+	}
+}
+
+// A connection that looks healthy and hears nothing, as through a pooler, is
+// found out, said once, and replaced.
+func TestDeafListenerIsFoundAndReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	d, _ := f.start(t, Adaptive, far)
+	f.sleep(t, d)
+	waitState(t, d, "armed", armed)
+	err := d.onConnection(t.Context(), requestTimeout, func(ctx context.Context, s *session) error {
+		_, err := s.conn.Exec(ctx, "UNLISTEN *")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.log.WaitFor(t, "listener hears again")
+	waitState(t, d, "armed again", armed)
+	f.insert(t)
+	f.waitPublished(t)
+	if n := len(f.log.Entries(deafLine)); n != 1 {
+		t.Errorf("%d lines about deafness, want 1", n)
+	}
+}
+
+// Whatever the last connection left in the queue says nothing about the next
+// one, and an unanswered probe does not count as heard, however many there are.
+func TestUnansweredProbesNeverCountAsHeard(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	d, err := New(Config{
+		ListenURL: f.url, Pool: f.pool, Table: outboxEvent, Mode: Adaptive, Tick: far, Rate: 300,
+		Poll: time.Millisecond, Look: f.look, Logger: f.log.Logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.closer = func() {}
+	nothing := func(context.Context, *session) error { return nil }
+	for range 2 * cap(d.requests) {
+		err := d.onConnection(t.Context(), time.Millisecond, nothing)
+		if errors.Is(err, errDeaf) {
+			d.heard(t.Context(), err)
+			break
+		}
+	}
+	for range 2 * cap(d.requests) {
+		d.heard(t.Context(), d.onConnection(t.Context(), time.Millisecond, nothing))
+		if d.State().Listening {
+			t.Fatal("a connection that answers nothing counts as hearing")
+		}
+	}
+	d.dropRequests()
+	if n := len(d.requests); n > 0 {
+		t.Errorf("%d requests are left for the next connection", n)
 	}
 }
 
@@ -190,11 +248,11 @@ func TestAnotherRelayBecomesSentinel(t *testing.T) {
 	if second.State().Sentinel {
 		t.Fatal("two sentinels")
 	}
-	s := f.sleep(t, second)
+	f.sleep(t, second)
 	stopFirst()
 	waitState(t, second, "the second has taken over", func(s State) bool { return s.Sentinel && s.Armed })
 	f.insert(t)
-	s.await(t, Notify)
+	f.waitPublished(t)
 }
 
 func TestHelpersHearTheBellToo(t *testing.T) {
@@ -208,7 +266,7 @@ func TestHelpersHearTheBellToo(t *testing.T) {
 	waitState(t, helper, "listening", func(s State) bool { return s.Listening })
 	s.await(t, Reconnect)
 	f.insert(t)
-	s.await(t, Notify)
+	f.waitPublished(t)
 }
 
 func TestTheTickNeedsNoBell(t *testing.T) {
@@ -233,7 +291,7 @@ func TestChannelFollowsARecreatedTable(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	d, _ := f.start(t, Adaptive, far)
-	s := f.sleep(t, d)
+	f.sleep(t, d)
 	waitState(t, d, "armed", armed)
 	if _, err := f.pool.Exec(t.Context(), `ALTER TABLE outbox_event RENAME TO old; CREATE TABLE outbox_event (LIKE old INCLUDING ALL);
 		CREATE TRIGGER outbox_relay_notify AFTER INSERT ON outbox_event FOR EACH STATEMENT EXECUTE FUNCTION outbox_relay_notify()`,
@@ -243,7 +301,7 @@ func TestChannelFollowsARecreatedTable(t *testing.T) {
 	f.loseListener(t)
 	waitState(t, d, "armed", armed)
 	f.insert(t)
-	s.await(t, Notify)
+	f.waitPublished(t)
 }
 
 func TestTheServerEndsTheSessionOfAFrozenRelay(t *testing.T) {
@@ -252,7 +310,7 @@ func TestTheServerEndsTheSessionOfAFrozenRelay(t *testing.T) {
 	d, _ := f.start(t, Adaptive, far)
 	waitState(t, d, "sentinel", func(s State) bool { return s.Sentinel })
 	var timeout string
-	err := d.onConnection(t.Context(), func(ctx context.Context, s *session) error {
+	err := d.onConnection(t.Context(), requestTimeout, func(ctx context.Context, s *session) error {
 		return s.conn.QueryRow(ctx, "SHOW idle_session_timeout").Scan(&timeout)
 	})
 	if err != nil {

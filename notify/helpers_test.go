@@ -76,8 +76,18 @@ func (f *fixture) markAll(t *testing.T) {
 	}
 }
 
-// waitState waits until the doorbell is in a state. It calls Wait meanwhile,
-// as a relay that finds nothing does.
+// waitPublished waits until a sleeper has been woken for every row. With a far
+// tick, nothing but the bell can have done that. What Wait returned does not
+// matter: a notification that comes before the look is answered by the look.
+func (f *fixture) waitPublished(t *testing.T) {
+	t.Helper()
+	testenv.Eventually(t, "the sleeper was woken for the row", func() bool {
+		left, err := f.look(t.Context())
+		return err == nil && !left
+	})
+}
+
+// waitState waits until the doorbell is in a state.
 func waitState(t *testing.T, d *Doorbell, what string, ok func(State) bool) {
 	t.Helper()
 	testenv.Eventually(t, what, func() bool { return ok(d.State()) })
@@ -130,8 +140,8 @@ func (s *sleeper) await(t *testing.T, want Source) {
 
 func armed(s State) bool { return s.Armed }
 
-// bellHolders counts the sessions that hold the bell in any database: each
-// test has a database of its own, so it is asked by this one's oid.
+// locks counts the sessions that hold one of the advisory locks in the test's
+// database.
 func (f *fixture) locks(t *testing.T, class int32, mode string) (n int) {
 	t.Helper()
 	err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks

@@ -50,6 +50,7 @@ func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Con
 	if err := d.reconnectPause(ctx); err != nil {
 		return nil, err
 	}
+	d.dropRequests()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 
@@ -74,12 +75,12 @@ func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Con
 }
 
 func (d *Doorbell) reconnectPause(ctx context.Context) error {
-	attempt := d.attempts
-	d.attempts++
-	if attempt == 0 {
-		return nil
+	attempt := d.attempts.Add(1) - 1
+	if !d.connected {
+		d.connected = true
+		return nil // the first time
 	}
-	ceiling := min(lastReconnect, firstReconnect<<min(attempt, 10))
+	ceiling := min(lastReconnect, firstReconnect<<min(attempt+1, 10))
 	pause := firstReconnect + rand.N(ceiling-firstReconnect)
 	select {
 	case <-time.After(pause):
@@ -129,6 +130,7 @@ func (h controlHandler) HandleBacklog(ctx context.Context, _ string, conn *pgx.C
 		_ = conn.Close(ctx)
 		return fmt.Errorf("take a role: %w", err)
 	}
+	h.d.dropRequests() // their notifications went out before this LISTEN
 	h.d.up(ctx)
 	return nil
 }
@@ -157,19 +159,37 @@ func (d *Doorbell) serve(ctx context.Context) {
 	}
 }
 
-// errDeaf: a notification was sent and did not arrive.
-var errDeaf = errors.New("the listening connection did not answer")
+var (
+	// errDeaf says that a notification was sent and did not arrive.
+	errDeaf = errors.New("the listening connection did not answer")
+	// errReplaced says that the connection was replaced meanwhile.
+	errReplaced = errors.New("the listening connection was replaced")
+)
 
-// onConnection has the listening connection do something and waits for it. It
-// returns errDeaf if the connection did not answer in time.
-func (d *Doorbell) onConnection(ctx context.Context, do func(context.Context, *session) error) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+// dropRequests ends the requests that the last connection did not get to. They
+// say nothing about the next one, and would fill the queue for good.
+func (d *Doorbell) dropRequests() {
+	for {
+		select {
+		case r := <-d.requests:
+			r.done <- errReplaced
+		default:
+			return
+		}
+	}
+}
+
+// onConnection has the listening connection do something and waits for it, for
+// as long as patience lasts. It returns errDeaf if the connection did not
+// answer in time.
+func (d *Doorbell) onConnection(ctx context.Context, patience time.Duration, do func(context.Context, *session) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	r := request{ctx: ctx, do: do, done: make(chan error, 1)}
 	select {
 	case d.requests <- r:
-	case <-ctx.Done():
-		return ctx.Err()
+	default:
+		return errDeaf // nobody has fetched those before it
 	}
 	nudged := d.nudge(ctx)
 	for {

@@ -21,6 +21,8 @@ const (
 	// relays looked at once, each would take a part of a handful of rows and
 	// hold up the rest for the others.
 	helperDelay = 25 * time.Millisecond
+	// adjustTimeout bounds how long a waiter that could poll waits for the bell.
+	adjustTimeout = 250 * time.Millisecond
 	// helperPoll is how often a helper looks while the bell is free: writers
 	// are silent then, and a sentinel that froze would be found out only by
 	// the tick.
@@ -31,7 +33,8 @@ const (
 type Round struct {
 	// Rows is how many rows it published.
 	Rows int
-	// Full says that the claim reached its limit: more rows are likely.
+	// Full says that the claim reached its limit: more rows are likely. With
+	// none published, Wait pauses as if polling.
 	Full bool
 }
 
@@ -58,8 +61,10 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 	}
 	state := d.State()
 	switch {
-	case r.Full:
+	case r.Full && r.Rows > 0:
 		return d.sleep(ctx, 0)
+	case r.Full:
+		return d.sleep(ctx, d.backoff(now))
 	case !state.Listening:
 		return d.sleep(ctx, idlePoll)
 	case !state.Sentinel:
@@ -90,6 +95,10 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 		return Poll, nil
 	case left: // held by somebody else; whoever it is may fail
 		return d.sleep(ctx, d.backoff(now))
+	case !d.State().Armed:
+		// The connection was lost after the bell was taken, and the wake that
+		// says so may be the one that the look has answered.
+		return Reconnect, nil
 	}
 	return d.sleep(ctx, time.Hour)
 }
@@ -137,11 +146,11 @@ func (d *Doorbell) adjust(ctx context.Context, armed, empty bool) (bool, error) 
 	w := &d.waiter
 	switch want := d.wantArmed(now, armed); {
 	case armed && !want:
-		_ = d.onConnection(ctx, func(ctx context.Context, s *session) error { return s.disarm(ctx) })
+		_ = d.onConnection(ctx, adjustTimeout, func(ctx context.Context, s *session) error { return s.disarm(ctx) })
 		return false, ctx.Err()
 	case !armed && want && empty && now.Sub(w.lastArm) >= armEvery:
 		w.lastArm = now
-		_ = d.onConnection(ctx, func(ctx context.Context, s *session) error { return s.arm(ctx) })
+		_ = d.onConnection(ctx, adjustTimeout, func(ctx context.Context, s *session) error { return s.arm(ctx) })
 		return d.State().Armed, ctx.Err()
 	}
 	return armed, nil

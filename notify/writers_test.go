@@ -56,7 +56,11 @@ func (f *fixture) prepare(t *testing.T, name string) error {
 	return err
 }
 
-const lostLine = "listener lost, polling until it is back"
+const (
+	lostLine = "listener lost, polling until it is back"
+	deafLine = "listener connected but notifications do not arrive, polling until they do: " +
+		"point RELAY_LISTEN_URL directly at Postgres, not at a pooler in transaction mode"
+)
 
 // loseListener terminates the listening connection and waits until its loss is
 // noticed.

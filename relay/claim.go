@@ -22,10 +22,9 @@ type statements struct {
 	sample   string
 }
 
-// beginSQL names the isolation level: a role's default may be another, and
-// above READ COMMITTED a row that changed since the snapshot is an error
+// beginSQL names what a role's defaults may have otherwise. Above READ COMMITTED a row that changed since the snapshot is an error
 // (40001) where here it is skipped.
-const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
+const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
 
 // settingsSQL applies to one transaction, so that nothing is left behind on a
 // pooler's connection, and overrides what the role may have set.
@@ -60,20 +59,19 @@ const claimColumns = `c.id, c.event_id::text, c.event_type, c.topic, c.partition
 // beside the walk. The walk itself takes no lock, so it shows the rows that
 // somebody else holds as well: they are what ends a key.
 //
-// $1 lower bound, $2 window, $3 and $4 slice $4 of $3 (the mask, because abs()
-// overflows), $5 keys, $6 topics and $7 rows to leave out. The lists are
+// $1 window, $2 and $3 slice $3 of $2 (the mask, because abs() overflows), $4
+// keys, $5 topics and $6 rows to leave out. The lists are
 // unnested: NOT IN over a subquery is hashed, <> ALL over an array is not.
 const claimSQL = `SELECT ` + claimColumns + `
   FROM (SELECT id, event_id, event_type, topic, partition_key, created_at, payload
           FROM %[1]s
          WHERE published_at IS NULL
-           AND id > $1::bigint
-           AND ($3::int = 1 OR (pg_catalog.hashtext(partition_key) & 2147483647) %% $3::int = $4::int)
-           AND partition_key NOT IN (SELECT pg_catalog.unnest($5::text[]))
-           AND topic NOT IN (SELECT pg_catalog.unnest($6::text[]))
-           AND id NOT IN (SELECT pg_catalog.unnest($7::bigint[]))
+           AND ($2::int = 1 OR (pg_catalog.hashtext(partition_key) & 2147483647) %% $2::int = $3::int)
+           AND partition_key NOT IN (SELECT pg_catalog.unnest($4::text[]))
+           AND topic NOT IN (SELECT pg_catalog.unnest($5::text[]))
+           AND id NOT IN (SELECT pg_catalog.unnest($6::bigint[]))
          ORDER BY id
-         LIMIT $2::int) c
+         LIMIT $1::int) c
   LEFT JOIN LATERAL (SELECT o.id
           FROM %[1]s o
          WHERE o.id = c.id
@@ -110,10 +108,9 @@ const idleMargin = time.Second
 
 // window says which rows a claim looks at.
 type window struct {
-	after  int64 // rows above this id
-	limit  int   // rows walked
-	batch  int   // rows published, at most
-	slices int   // 1: all rows
+	limit  int // rows walked
+	batch  int // rows published, at most
+	slices int // 1: all rows
 	slice  int
 	skip   exclusions
 }
@@ -141,8 +138,8 @@ func (s *statements) take(ctx context.Context, conn batcher, w window, order Ord
 	batch := &pgx.Batch{}
 	batch.Queue(s.begin)
 	batch.Queue(s.settings)
-	rows := make([]lockedRow, 0, w.limit)
-	batch.Queue(s.claim, w.after, w.limit, w.slices, w.slice,
+	rows := make([]lockedRow, 0, min(w.limit, 1000))
+	batch.Queue(s.claim, w.limit, w.slices, w.slice,
 		nonNil(w.skip.keys), nonNil(w.skip.topics), nonNil(w.skip.ids)).Query(func(r pgx.Rows) error {
 		var err error
 		rows, err = scanRows(r, rows)

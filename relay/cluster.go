@@ -18,12 +18,14 @@ type cluster struct {
 	*condition
 	client *kgo.Client
 	waits  *waits
+	limits *topicLimits
 
 	mu       sync.Mutex
 	open     chan struct{} // closed while the gate is open
 	proof    bool          // a publish failed; only one that succeeds shows recovery
 	down     chan struct{} // one slot: the gate was shut
 	attempts int
+	contact  time.Time // of the last publish or ping that worked
 }
 
 const (
@@ -31,6 +33,9 @@ const (
 	firstProbe   = 50 * time.Millisecond
 	longestProbe = time.Second
 	topicsEvery  = 100 * time.Millisecond
+	idleProbe    = 5 * time.Second
+	// trialTimeout is how long a claim waits for Kafka where the last one
+	// waited in vain.
 	trialTimeout = time.Second
 )
 
@@ -39,7 +44,10 @@ func newCluster(cfg *Config, cond *condition, w *waits) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build Kafka client: %w", err)
 	}
-	c := &cluster{condition: cond, client: client, waits: w, open: make(chan struct{}), down: make(chan struct{}, 1)}
+	c := &cluster{
+		condition: cond, client: client, waits: w, limits: newTopicLimits(client),
+		open: make(chan struct{}), down: make(chan struct{}, 1), contact: time.Now(),
+	}
 	c.down <- struct{}{} // shut until a first ping
 	return c, nil
 }
@@ -57,23 +65,36 @@ func (c *cluster) pass(ctx context.Context) error {
 	}
 }
 
-// budget is how long a transaction may stay open for Kafka. After an outage
-// the first claims are a trial, and are given a second.
-func (c *cluster) budget(timeout time.Duration) time.Duration {
+func (c *cluster) isOpen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.proof {
-		return min(timeout, trialTimeout)
+	select {
+	case <-c.open:
+		return true
+	default:
+		return false
 	}
-	return timeout
 }
 
-// publishFailed shuts the gate.
+// onTrial tells that the last publish failed.
+func (c *cluster) onTrial() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proof
+}
+
+// publishFailed shuts the gate until the cluster answers, and wants proof from
+// then on: it may answer and still take no records.
 func (c *cluster) publishFailed(ctx context.Context, err error) {
 	c.failed(ctx, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.proof = true
+	c.shut()
+}
+
+// shut is called with the lock held.
+func (c *cluster) shut() {
 	select {
 	case <-c.open:
 		c.open = make(chan struct{})
@@ -86,12 +107,24 @@ func (c *cluster) publishWorked(ctx context.Context) {
 	c.mu.Lock()
 	c.proof = false
 	c.attempts = 0
+	c.contact = time.Now()
 	c.mu.Unlock()
 	c.works(ctx)
 }
 
-// run probes the cluster whenever the gate is shut, and the topics that wait,
-// until ctx ends.
+// nothingToPublish says that a look at every row found none for this relay.
+// There is nothing to prove then: another relay has published what failed here.
+func (c *cluster) nothingToPublish(ctx context.Context) {
+	c.mu.Lock()
+	onTrial := c.proof
+	c.mu.Unlock()
+	if onTrial && c.isOpen() {
+		c.publishWorked(ctx)
+	}
+}
+
+// run probes the cluster whenever the gate is shut or nothing was published for
+// a while, and the topics that wait, until ctx ends.
 func (c *cluster) run(ctx context.Context) {
 	ticker := time.NewTicker(topicsEvery)
 	defer ticker.Stop()
@@ -101,6 +134,8 @@ func (c *cluster) run(ctx context.Context) {
 			c.probe(ctx)
 		case <-ticker.C:
 			c.probeTopics(ctx)
+			c.limits.refresh(ctx)
+			c.probeIdle(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -138,6 +173,29 @@ func (c *cluster) probe(ctx context.Context) {
 		close(c.open)
 		c.mu.Unlock()
 		return
+	}
+}
+
+// probeIdle finds an outage that began while there was nothing to publish.
+func (c *cluster) probeIdle(ctx context.Context) {
+	c.mu.Lock()
+	idle := time.Since(c.contact) > idleProbe
+	c.mu.Unlock()
+	if !idle {
+		return
+	}
+	err := c.ping(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	c.contact = time.Now()
+	if err != nil {
+		c.shut()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.failed(ctx, err)
 	}
 }
 

@@ -113,7 +113,7 @@ func (c *Config) Validate() error {
 	}
 	between("RELAY_POLL_INTERVAL", c.PollInterval, 10*time.Millisecond, time.Minute)
 	between("RELAY_BELL_POLL", c.BellPoll, 100*time.Microsecond, time.Second)
-	between("RELAY_PUBLISH_TIMEOUT", c.PublishTimeout, time.Second, 10*time.Minute)
+	between("RELAY_PUBLISH_TIMEOUT", c.PublishTimeout, 2*time.Second, 10*time.Minute)
 	between("RELAY_SHUTDOWN_TIMEOUT", c.ShutdownTimeout, 100*time.Millisecond, 10*time.Minute)
 	between("RELAY_RETRY_MIN", c.RetryMin, 10*time.Millisecond, time.Hour)
 	between("RELAY_RETRY_MAX", c.RetryMax, c.RetryMin, 24*time.Hour)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -47,9 +48,13 @@ var rowErrors = []*kerr.Error{
 }
 
 // classify tells the kind of a publish error and a short code for logs and
-// metrics. What is not known to be about a topic or a row counts as an outage,
+// metrics. No error, and one that only says that another row failed, has none.
+// What is not known to be about a topic or a row counts as an outage,
 // since that blames nobody and loses nothing.
 func classify(err error) (failureKind, string) {
+	if err == nil || errors.Is(err, errBehind) {
+		return "", ""
+	}
 	for _, e := range rowErrors {
 		if errors.Is(err, e) {
 			return kindRow, e.Message
@@ -64,8 +69,8 @@ func classify(err error) (failureKind, string) {
 		return kindOutage, e.Message
 	}
 	switch {
-	case errors.Is(err, kgo.ErrRecordTimeout):
-		return kindOutage, "RECORD_TIMEOUT"
+	case errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, errPending):
+		return kindOutage, "TIMEOUT"
 	case errors.Is(err, kgo.ErrClientClosed):
 		return kindOutage, "CLIENT_CLOSED"
 	}
@@ -86,6 +91,20 @@ func (e *tooLargeError) Error() string {
 }
 
 func (e *tooLargeError) Unwrap() error { return kerr.MessageTooLarge }
+
+// databaseRefuses tells whether the database answered and will not do it, now
+// or later: a constraint, a missing right, a table that is gone.
+func databaseRefuses(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && !transient(answer.Code)
+}
+
+// transient tells whether a server that answers so may do it later: it starts
+// up or shuts down (57), is short of something (53), lost the connection (08),
+// rolled back for somebody else's sake (40) or could not have a lock (55).
+func transient(code string) bool {
+	return slices.Contains([]string{"57", "53", "08", "40", "55"}, code[:min(2, len(code))])
+}
 
 // oneLineError gives an error that pgx spreads over several lines, one for each
 // address tried, as one line that names each cause once.

@@ -17,6 +17,12 @@ type event struct {
 	createdAt time.Time // zero when it has no RFC 3339 form
 }
 
+// stream is what a failure ends: the events of a key on a topic. On another
+// topic the key goes on, since there is no order between two topics.
+type stream struct{ topic, key string }
+
+func (e *event) stream() stream { return stream{e.topic, e.key} }
+
 // record builds what Kafka gets. Its timestamp is left to the producer: a
 // broker may reject or at once delete a record with an old created_at.
 func (e *event) record() *kgo.Record {
@@ -39,9 +45,11 @@ func (e *event) record() *kgo.Record {
 }
 
 // size is what the record takes as a batch of its own, the smallest form in
-// which a broker can be asked to accept it.
+// which a broker can be asked to accept it. The header is counted as the client
+// counts it, which is up to five bytes more than the broker: a record between
+// the two would be refused by the client, and those behind it let through.
 func (e *event) size(r *kgo.Record) int {
-	const batchHeader = 61
+	const batchHeader = 66
 	const fixed = 1 + 1 + 1 + 1 // attributes, timestamp delta, offset delta, header count
 	body := fixed + field(len(r.Key)) + field(len(r.Value))
 	for _, h := range r.Headers {

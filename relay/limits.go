@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -16,25 +17,27 @@ const (
 	// not ask.
 	defaultMaxMessageBytes = 1_000_012
 	// limitAge is how long a limit is believed, and limitDoubt how long when a
-	// record does not fit: the topic may just have been given a higher one.
-	limitAge      = 5 * time.Minute
-	limitDoubt    = time.Second
-	describeLimit = 2 * time.Second
+	// record did not fit: the topic may have been given another one.
+	limitAge   = 5 * time.Minute
+	limitDoubt = time.Second
+	// describeTimeout bounds a question, for which a claim may have to wait.
+	describeTimeout = time.Second
 )
 
-// topicLimits knows max.message.bytes of the topics a producer has met.
+// topicLimits knows max.message.bytes of the topics that were published to.
 type topicLimits struct {
-	admin    *kadm.Client
-	producer *kgo.Client
+	admin *kadm.Client
+	// generation counts the changes.
+	generation atomic.Int64
 
 	mu     sync.Mutex
 	topics map[string]topicLimit
 }
 
 type topicLimit struct {
-	bytes  int
-	asOf   time.Time
-	forced bool
+	bytes   int
+	asOf    time.Time
+	doubted bool
 }
 
 func newTopicLimits(admin *kgo.Client) *topicLimits {
@@ -50,24 +53,64 @@ func (l *topicLimits) of(topic string) int {
 	return defaultMaxMessageBytes
 }
 
-// batchMaxBytes is called by the producer, which keeps the answer for as long
-// as it knows the topic, and refuses to produce outside of these bounds.
+// batchMaxBytes is called by a producer, which keeps the answer for as long as
+// it knows the topic, and refuses to produce outside of these bounds.
 func (l *topicLimits) batchMaxBytes(topic string) int32 {
 	return int32(min(max(l.of(topic), 512), 1<<30))
 }
 
-// learn asks for the limits that are unknown, old, or in doubt. If the cluster
-// does not answer, or not to this user, the default is assumed for a while.
+// doubt has a topic asked about again.
+func (l *topicLimits) doubt(topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.topics[topic]
+	t.doubted = true
+	l.topics[topic] = t
+}
+
+// learn asks about topics that are met for the first time.
 func (l *topicLimits) learn(ctx context.Context, events []event) {
-	ask := l.unknown(events)
-	if len(ask) == 0 {
+	seen := map[string]bool{}
+	var ask []string
+	l.mu.Lock()
+	for i := range events {
+		topic := events[i].topic
+		if seen[topic] {
+			continue
+		}
+		seen[topic] = true
+		if _, known := l.topics[topic]; !known && topicNameValid(topic) {
+			ask = append(ask, topic)
+		}
+	}
+	l.mu.Unlock()
+	l.ask(ctx, ask)
+}
+
+// refresh asks about topics whose limit is old or in doubt.
+func (l *topicLimits) refresh(ctx context.Context) {
+	now := time.Now()
+	var ask []string
+	l.mu.Lock()
+	for topic, t := range l.topics {
+		if age := now.Sub(t.asOf); age > limitAge || t.doubted && age > limitDoubt {
+			ask = append(ask, topic)
+		}
+	}
+	l.mu.Unlock()
+	l.ask(ctx, ask)
+}
+
+// ask describes topics. If the cluster does not answer, or not to this user,
+// what is known stays, or the default is assumed.
+func (l *topicLimits) ask(ctx context.Context, topics []string) {
+	if len(topics) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, describeLimit)
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
-	configs, err := l.admin.DescribeTopicConfigs(ctx, ask...)
 	answered := map[string]int{}
-	if err == nil {
+	if configs, err := l.admin.DescribeTopicConfigs(ctx, topics...); err == nil {
 		for _, c := range configs {
 			if bytes, ok := maxMessageBytes(c); ok {
 				answered[c.Name] = bytes
@@ -75,62 +118,21 @@ func (l *topicLimits) learn(ctx context.Context, events []event) {
 		}
 	}
 	now := time.Now()
-	var changed []string
 	l.mu.Lock()
-	for _, topic := range ask {
+	defer l.mu.Unlock()
+	for _, topic := range topics {
+		t, known := l.topics[topic]
 		bytes, ok := answered[topic]
-		old, known := l.topics[topic]
 		switch {
-		case !ok && known:
-			bytes = old.bytes
-		case !ok:
+		case !ok && !known:
 			bytes = defaultMaxMessageBytes
+		case !ok:
+			bytes = t.bytes
 		}
-		if known && old.bytes != bytes {
-			changed = append(changed, topic)
+		if known && bytes != t.bytes {
+			l.generation.Add(1)
 		}
 		l.topics[topic] = topicLimit{bytes: bytes, asOf: now}
-	}
-	l.mu.Unlock()
-	// The producer asked once and remembers. Nothing is buffered now, so
-	// nothing is lost by making it start over with the topic.
-	l.producer.PurgeTopicsFromProducing(changed...)
-}
-
-func (l *topicLimits) unknown(events []event) []string {
-	now := time.Now()
-	seen := map[string]bool{}
-	var ask []string
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range events {
-		e := &events[i]
-		if seen[e.topic] || !topicNameValid(e.topic) {
-			continue
-		}
-		t, known := l.topics[e.topic]
-		age := now.Sub(t.asOf)
-		// The payload alone is compared: close enough to ask again.
-		doubt := len(e.payload)+doubtMargin > t.bytes && age > limitDoubt
-		if !known || t.forced || age > limitAge || doubt {
-			seen[e.topic] = true
-			ask = append(ask, e.topic)
-		}
-	}
-	return ask
-}
-
-const doubtMargin = 4096
-
-// forget has the topics of refused events asked for again.
-func (l *topicLimits) forget(events []event, refused []int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, i := range refused {
-		if t, ok := l.topics[events[i].topic]; ok {
-			t.forced = true
-			l.topics[events[i].topic] = t
-		}
 	}
 }
 

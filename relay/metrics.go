@@ -52,37 +52,52 @@ func newMetrics(registry prometheus.Registerer, r *Relay) (*metrics, error) {
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{
+	if err := registry.Register(collectors{
 		m.published, m.publishErrors, m.batches, m.batchSize, m.claimSeconds,
 		m.publishSeconds, m.markSeconds, m.latency, m.wakes, newStateCollector(r),
-	} {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("metric of the relay: %w", err)
-		}
+	}); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return m, nil
 }
 
-// round counts one claim's outcome. acked is when Kafka had answered.
-func (m *metrics) round(o outcome, batch int, acked time.Time) {
+// collectors are registered as one, so that a conflict leaves none behind.
+type collectors []prometheus.Collector
+
+func (c collectors) Describe(ch chan<- *prometheus.Desc) {
+	for _, one := range c {
+		one.Describe(ch)
+	}
+}
+
+func (c collectors) Collect(ch chan<- prometheus.Metric) {
+	for _, one := range c {
+		one.Collect(ch)
+	}
+}
+
+func (m *metrics) batch(rows int) {
 	m.batches.Inc()
-	m.batchSize.Observe(float64(batch))
-	for i := range o.acked {
-		e := &o.acked[i]
+	m.batchSize.Observe(float64(rows))
+}
+
+// eventsPublished counts events that are marked. acked is when Kafka had
+// answered.
+func (m *metrics) eventsPublished(events []event, acked time.Time) {
+	for i := range events {
+		e := &events[i]
 		m.published.WithLabelValues(e.topic).Inc()
 		if !e.createdAt.IsZero() {
 			m.latency.Observe(max(0, acked.Sub(e.createdAt).Seconds()))
 		}
 	}
-	for _, f := range o.topics {
-		m.publishErrors.WithLabelValues(string(kindTopic), f.code).Inc()
-	}
-	for _, f := range o.rows {
-		m.publishErrors.WithLabelValues(string(kindRow), f.code).Inc()
-	}
-	if o.outage != nil {
-		_, code := classify(o.outage)
-		m.publishErrors.WithLabelValues(string(kindOutage), code).Inc()
+}
+
+func (m *metrics) failed(o outcome) {
+	for kind, failures := range map[failureKind][]failure{kindTopic: o.topics, kindRow: o.rows, kindOutage: o.outage} {
+		for _, f := range failures {
+			m.publishErrors.WithLabelValues(string(kind), f.code).Inc()
+		}
 	}
 }
 

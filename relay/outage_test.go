@@ -25,7 +25,7 @@ func TestOutageHoldsNothingAndLosesNothing(t *testing.T) {
 			cluster := testenv.FakeKafka(t)
 			f := newFixture(t)
 			f.cfg.Brokers = cluster.ListenAddrs()
-			f.cfg.PublishTimeout = time.Second
+			f.cfg.PublishTimeout = 2 * time.Second
 			topic := testenv.Topic(t, f.cfg.Brokers, 1)
 			consumer := testenv.Consume(t, f.cfg.Brokers, topic)
 			fault := cluster.Fault(produceFault(code, -1))
@@ -79,4 +79,84 @@ func TestTimeoutAfterTheAppendRepeatsNothing(t *testing.T) {
 	consumer.WaitFor(t, 100)
 	f.waitDrained(t)
 	consumer.CheckOnce(t, inserted)
+}
+
+// One topic takes no records and the cluster is fine otherwise: its rows wait,
+// all others flow, and nothing of them is repeated.
+func TestTopicOutageStopsAndRepeatsNoOther(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.FakeKafka(t)
+	f := newFixture(t)
+	f.cfg.Brokers = cluster.ListenAddrs()
+	f.cfg.PublishTimeout = 2 * time.Second
+	good, bad := testenv.Topic(t, f.cfg.Brokers, 1), testenv.Topic(t, f.cfg.Brokers, 1)
+	consumer := testenv.Consume(t, f.cfg.Brokers, good)
+	fault := produceFault(kerr.NotEnoughReplicas, -1)
+	fault.Topic = bad
+	handle := cluster.Fault(fault)
+	first, second := f.start(t, quick), f.start(t, quick)
+	waiting := testenv.Insert(t, f.pool, testenv.Sequence(bad, 20, "a", "b")...)
+	var inserted []string
+	for i := range 100 {
+		inserted = append(inserted, testenv.Insert(t, f.pool, testenv.Event{
+			Topic: good, Key: "a", Payload: testenv.Payload(i + 1),
+		})...)
+	}
+	consumer.WaitFor(t, 100)
+	testenv.Eventually(t, "the good ones are marked", func() bool { return f.unpublished(t) == len(waiting) })
+	consumer.CheckOnce(t, inserted)
+	if len(first.Health().WaitingTopics)+len(second.Health().WaitingTopics) == 0 {
+		t.Error("neither relay shows the topic as waiting")
+	}
+	handle.Remove()
+	f.waitDrained(t)
+	late := testenv.Consume(t, f.cfg.Brokers, bad)
+	late.WaitFor(t, len(waiting))
+	late.CheckAtLeastOnce(t, waiting)
+}
+
+// Writers need not notify a relay that can do nothing about it.
+func TestBellIsFreeDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.FakeKafka(t)
+	f := newFixture(t)
+	f.cfg.Brokers = cluster.ListenAddrs()
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	f.start(t)
+	testenv.Eventually(t, "the relay sleeps", func() bool { return f.armed(t) })
+	cluster.Close()
+	testenv.Insert(t, f.pool, testenv.Sequence(topic, 5, "a")...)
+	testenv.Eventually(t, "the bell is free", func() bool { return !f.armed(t) })
+}
+
+func TestOutageIsNoticedWhileThereIsNothingToPublish(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.FakeKafka(t)
+	f := newFixture(t)
+	f.cfg.Brokers = cluster.ListenAddrs()
+	r := f.start(t)
+	testenv.Eventually(t, "ready", func() bool { return r.Health().Ready() })
+	cluster.Close()
+	testenv.Eventually(t, "the outage is shown", func() bool { return !r.Health().BrokerUp })
+}
+
+// Another relay has published what failed here: there is nothing left by which
+// this one could show that Kafka works, and it must not stay unready for that.
+func TestRelayIsReadyAgainWithNothingLeftToPublish(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.FakeKafka(t)
+	f := newFixture(t)
+	f.cfg.Brokers = cluster.ListenAddrs()
+	f.cfg.PublishTimeout = 2 * time.Second
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	fault := cluster.Fault(produceFault(kerr.NotEnoughReplicas, -1))
+	r := f.start(t)
+	testenv.Insert(t, f.pool, testenv.Sequence(topic, 5, "a")...)
+	testenv.Eventually(t, "the outage is shown", func() bool { return r.Health().BrokerError != "" && !r.Health().BrokerUp })
+	testenv.Eventually(t, "somebody else marks the rows", func() bool {
+		_, err := f.pool.Exec(t.Context(), `UPDATE outbox_event SET published_at = now()`)
+		return err == nil
+	})
+	testenv.Eventually(t, "ready again", func() bool { return r.Health().Ready() })
+	fault.Remove()
 }

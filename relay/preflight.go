@@ -138,12 +138,6 @@ func connectPatiently(ctx context.Context, url string) (*pgx.Conn, error) {
 	}
 }
 
-// transient tells whether a server that answers so may let the relay in later:
-// it starts up or shuts down (57P03 and the like), or has no connection free.
-func transient(code string) bool {
-	return strings.HasPrefix(code, "57") || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "08")
-}
-
 func closeConn(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -2,14 +2,24 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// publisher hands a claim to Kafka. It is an interface so that the order rule
+// can be tried against a broker that delays and refuses at will.
+type publisher interface {
+	// publish sends the events, in order, and waits until each is decided or
+	// ctx ends. It reports whether all are decided.
+	publish(ctx context.Context, d *delivery) (decided bool)
+	// detach returns a function that waits for what publish left undecided,
+	// and leaves the publisher free for the next claim.
+	detach() (settle func(ctx context.Context))
+	close()
+}
 
 var codecs = map[string]kgo.CompressionCodec{
 	"none":   kgo.NoCompression(),
@@ -19,57 +29,21 @@ var codecs = map[string]kgo.CompressionCodec{
 	"zstd":   kgo.ZstdCompression(),
 }
 
-// errBehind is the outcome of a row that was not handed to Kafka, or whose
-// acknowledgement does not count, because an earlier row of its key failed.
-var errBehind = errors.New("an earlier row of its key failed")
-
-// delivery is one claim on its way through Kafka.
-type delivery struct {
-	events []event
-	order  Order
-
-	mu   sync.Mutex
-	errs []error // by event; nil once acknowledged, errPending until decided
-}
-
-var errPending = errors.New("not acknowledged yet")
-
-// publisher hands a claim to Kafka. It is an interface so that the order rule
-// can be tested against a broker that delays and refuses at will.
-type publisher interface {
-	// publish sends the events, in order, and waits until each is decided or
-	// ctx ends. It reports whether all are decided.
-	publish(ctx context.Context, d *delivery) (decided bool)
-	// settle waits, without limit but ctx's, for what publish left undecided.
-	settle(ctx context.Context, d *delivery) (decided bool)
-	close()
-}
-
-func newDelivery(events []event, order Order) *delivery {
-	d := &delivery{events: events, order: order, errs: make([]error, len(events))}
-	for i := range d.errs {
-		d.errs[i] = errPending
-	}
-	return d
-}
-
-func (d *delivery) set(i int, err error) {
-	d.mu.Lock()
-	d.errs[i] = err
-	d.mu.Unlock()
-}
-
-func (d *delivery) err(i int) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.errs[i]
-}
-
 // producer publishes the claims of one worker. Each worker has its own, so
 // that a flush concerns one claim only.
+//
+// Its client is exchanged for a new one, while nothing is buffered, whenever
+// what the client remembers may be wrong: after a failure (it never adopts a
+// recreated topic's id) and when a topic's limit has changed (it asks for that
+// once). Purging the topic from the client would not do: its sequence numbers
+// start over under the same producer id, and a broker takes the next batch for
+// a repeat of the first one, acknowledges it and does not store it.
 type producer struct {
-	client *kgo.Client
+	opts   []kgo.Opt
 	limits *topicLimits
+
+	client     *kgo.Client // nil until the next publish, after an exchange
+	generation int64       // of the limits that client knows
 }
 
 // clientOptions are those of every Kafka client of the relay.
@@ -89,9 +63,14 @@ func clientOptions(cfg *Config) []kgo.Opt {
 	}
 }
 
-func newProducer(cfg *Config, admin *kgo.Client) (*producer, error) {
-	limits := newTopicLimits(admin)
-	opts := append(
+func retryBackoff(tries int) time.Duration {
+	const first, longest = 10 * time.Millisecond, time.Second
+	backoff := min(longest, first<<min(max(tries-1, 0), 10))
+	return backoff + rand.N(backoff)
+}
+
+func newProducer(cfg *Config, limits *topicLimits) (*producer, error) {
+	p := &producer{limits: limits, opts: append(
 		clientOptions(cfg),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchCompression(codecs[cfg.Compression]),
@@ -102,40 +81,74 @@ func newProducer(cfg *Config, admin *kgo.Client) (*producer, error) {
 		kgo.ManualFlushing(),
 		kgo.MaxBufferedRecords(cfg.BatchMax+1),
 		kgo.MaxBufferedBytes(0),
-		kgo.RecordDeliveryTimeout(cfg.PublishTimeout),
+		// Records that no broker has taken fail before the claim's time is up,
+		// so that what became of the others can be marked in its transaction.
+		kgo.RecordDeliveryTimeout(cfg.PublishTimeout/2),
 		kgo.ProduceRequestTimeout(min(cfg.PublishTimeout, 10*time.Second)),
 		kgo.RequestTimeoutOverhead(5*time.Second),
 		// The broker's limit is for a batch, not for a record: 50 rows of 5 kB
 		// in one batch are refused by a topic of 100 kB.
 		kgo.ProducerBatchMaxBytesFn(limits.batchMaxBytes),
-	)
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		return nil, fmt.Errorf("build Kafka producer: %w", err)
+	)}
+	if err := p.connect(); err != nil {
+		return nil, err
 	}
-	limits.producer = client
-	return &producer{client: client, limits: limits}, nil
+	return p, nil
 }
 
-func retryBackoff(tries int) time.Duration {
-	const first, longest = 10 * time.Millisecond, time.Second
-	backoff := min(longest, first<<min(max(tries-1, 0), 10))
-	return backoff + rand.N(backoff)
+// connect makes a client if there is none that can be trusted.
+func (p *producer) connect() error {
+	generation := p.limits.generation.Load()
+	if p.client != nil && p.generation == generation {
+		return nil
+	}
+	p.close()
+	client, err := kgo.NewClient(p.opts...)
+	if err != nil {
+		return fmt.Errorf("build Kafka producer: %w", err)
+	}
+	p.client, p.generation = client, generation
+	return nil
 }
 
-func (p *producer) close() { p.client.Close() }
+func (p *producer) close() {
+	if p.client != nil {
+		p.client.Close()
+		p.client = nil
+	}
+}
 
 func (p *producer) publish(ctx context.Context, d *delivery) bool {
 	p.limits.learn(ctx, d.events)
+	if err := p.connect(); err != nil {
+		for i := range d.events {
+			d.set(i, err)
+		}
+		return true
+	}
 	p.send(d, allIndexes(d))
 	if p.client.Flush(ctx) != nil {
 		return false
 	}
-	return p.retryAlone(ctx, d)
+	if !p.retryAlone(ctx, d) {
+		return false
+	}
+	for i := range d.events {
+		if kind, _ := classify(d.err(i)); kind != "" && kind != kindRow {
+			p.close()
+			break
+		}
+	}
+	return true
 }
 
-func (p *producer) settle(ctx context.Context, d *delivery) bool {
-	return p.client.Flush(ctx) == nil
+func (p *producer) detach() func(context.Context) {
+	client := p.client
+	p.client = nil
+	return func(ctx context.Context) {
+		_ = client.Flush(ctx) // ctx's end is the only error
+		client.Close()
+	}
 }
 
 // send hands events to the client. It decides at once about those that must
@@ -143,17 +156,17 @@ func (p *producer) settle(ctx context.Context, d *delivery) bool {
 // everything behind them in their key. The client refuses a record that is too
 // large too, but does not stop those behind it.
 func (p *producer) send(d *delivery, indexes []int) {
-	ended := map[string]bool{}
+	ended := map[stream]bool{}
 	for _, i := range indexes {
 		e := &d.events[i]
-		if ended[e.key] {
+		if ended[e.stream()] {
 			d.set(i, errBehind)
 			continue
 		}
 		record, err := p.admit(e)
 		if err != nil {
 			d.set(i, err)
-			ended[e.key] = d.order == OrderKey
+			ended[e.stream()] = d.order == OrderKey
 			continue
 		}
 		// Never a context that can be cancelled: the client may then drop a
@@ -169,6 +182,7 @@ func (p *producer) admit(e *event) (*kgo.Record, error) {
 	}
 	record := e.record()
 	if size, limit := e.size(record), p.limits.of(e.topic); size > limit {
+		p.limits.doubt(e.topic)
 		return nil, &tooLargeError{size: size, limit: limit}
 	}
 	return record, nil
@@ -182,15 +196,15 @@ func (p *producer) retryAlone(ctx context.Context, d *delivery) bool {
 	if len(refused) == 0 {
 		return true
 	}
-	p.limits.forget(d.events, refused)
-	p.limits.learn(ctx, d.events)
 	for _, i := range refused {
+		p.limits.doubt(d.events[i].topic)
 		d.set(i, errBehind) // until it is its turn
 	}
-	ended := map[string]bool{}
+	p.limits.refresh(ctx)
+	ended := map[stream]bool{}
 	for _, i := range refused {
-		key := d.events[i].key
-		if ended[key] || ctx.Err() != nil {
+		s := d.events[i].stream()
+		if ended[s] || ctx.Err() != nil {
 			continue
 		}
 		d.set(i, errPending)
@@ -198,32 +212,9 @@ func (p *producer) retryAlone(ctx context.Context, d *delivery) bool {
 		if p.client.Flush(ctx) != nil {
 			return false
 		}
-		ended[key] = d.order == OrderKey && d.err(i) != nil
+		ended[s] = d.order == OrderKey && d.err(i) != nil
 	}
 	return true
-}
-
-// refused lists the events that the broker refused as part of a batch. Those
-// that were never handed over are decided already.
-func (d *delivery) refused() []int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var refused []int
-	ended := map[string]bool{}
-	for i, err := range d.errs {
-		if err == nil {
-			continue
-		}
-		key := d.events[i].key
-		kind, _ := classify(err)
-		_, local := errors.AsType[*tooLargeError](err)
-		if kind == kindRow && !local && !ended[key] {
-			refused = append(refused, i)
-			continue
-		}
-		ended[key] = ended[key] || d.order == OrderKey
-	}
-	return refused
 }
 
 func allIndexes(d *delivery) []int {
@@ -232,50 +223,4 @@ func allIndexes(d *delivery) []int {
 		indexes[i] = i
 	}
 	return indexes
-}
-
-// outcome sorts a decided delivery.
-type outcome struct {
-	acked []event
-	// rows and topics are failures to be blamed; outage is any other.
-	rows   []failure
-	topics []failure
-	outage error
-}
-
-type failure struct {
-	event event
-	err   error
-	code  string
-}
-
-// outcome takes the acknowledged head of each key. What was acknowledged
-// behind a failure is left unmarked and will be repeated in its place.
-func (d *delivery) outcome() outcome {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var o outcome
-	ended := map[string]bool{}
-	for i, err := range d.errs {
-		e := d.events[i]
-		if err == nil {
-			if !ended[e.key] {
-				o.acked = append(o.acked, e)
-			}
-			continue
-		}
-		ended[e.key] = d.order == OrderKey
-		if errors.Is(err, errBehind) || errors.Is(err, errPending) {
-			continue
-		}
-		switch kind, code := classify(err); kind {
-		case kindRow:
-			o.rows = append(o.rows, failure{e, err, code})
-		case kindTopic:
-			o.topics = append(o.topics, failure{e, err, code})
-		default:
-			o.outage = err
-		}
-	}
-	return o
 }

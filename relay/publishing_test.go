@@ -21,7 +21,7 @@ func quick(cfg *Config) {
 func TestRecordCarriesTheEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1, "max.message.bytes=2000000")
 	f.start(t)
 	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
 	for _, tc := range []struct{ key, payload, want string }{
@@ -31,7 +31,7 @@ func TestRecordCarriesTheEvent(t *testing.T) {
 		{"null", `null`, `null`},
 		{"text", `"a\u2028b\\n"`, "\"a\u2028b\\\\n\""},
 		{"deep", strings.Repeat("[", 500) + strings.Repeat("]", 500), strings.Repeat("[", 500) + strings.Repeat("]", 500)},
-		{"large", `"` + strings.Repeat("x", 900_000) + `"`, `"` + strings.Repeat("x", 900_000) + `"`},
+		{"large", `"` + strings.Repeat("x", 1<<20) + `"`, `"` + strings.Repeat("x", 1<<20) + `"`},
 	} {
 		before := len(consumer.Deliveries())
 		id := testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: tc.key, Type: "order.placed", Payload: tc.payload})[0]
@@ -113,6 +113,84 @@ func TestOversizedRowAmongGoodOnes(t *testing.T) {
 			f.waitDrained(t)
 		})
 	}
+}
+
+// Each record is a batch of its own here. A broker takes a batch for a repeat of
+// an earlier one by its producer id and sequence numbers, and does not store it:
+// whatever the relay does when a limit changes, it must not number anew under
+// the same id.
+func TestRaisedLimitLosesNoSingleRow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1, "max.message.bytes=20000")
+	f.start(t, quick)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	inserted := testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: "k", Payload: testenv.Payload(1)})
+	consumer.WaitFor(t, 1)
+	inserted = append(inserted, testenv.Insert(t, f.pool, testenv.Event{
+		Topic: topic, Key: "k", Payload: `{"seq": 2, "fill": "` + strings.Repeat("x", 30_000) + `"}`,
+	})...)
+	f.log.WaitFor(t, "row cannot be published, set aside: its key goes on without it")
+	setLimit(t, f.cfg.Brokers, topic, "100000")
+	f.waitDrained(t)
+	consumer.WaitFor(t, 2)
+	consumer.CheckOnce(t, inserted)
+}
+
+// The client counts a record's size a little higher than the broker. Between
+// the two it would refuse a record that the relay let through, and let those
+// behind it pass.
+func TestRecordsAtTheLimitKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const limit = 20_000
+	topic := testenv.Topic(t, f.cfg.Brokers, 1, "max.message.bytes=20000")
+	probe := event{topic: topic, key: "k-00", eventType: "order.confirmed", eventID: strings.Repeat("x", 36)}
+	probe.createdAt = time.Date(2026, 1, 1, 0, 0, 0, 123456000, time.UTC)
+	overhead := probe.size(probe.record()) - 5 + 4 // as the broker counts, and two lengths of three bytes for one
+	var events []testenv.Event
+	for i, over := 0, -8; over <= 8; i, over = i+1, over+1 {
+		key := fmt.Sprintf("k-%02d", i)
+		payload := `{"seq": 2, "fill": ""}`
+		fill := strings.Repeat("x", limit-overhead-len(payload)+over)
+		events = append(events,
+			testenv.Event{Topic: topic, Key: key, Payload: testenv.Payload(1)},
+			testenv.Event{Topic: topic, Key: key, Payload: `{"seq": 2, "fill": "` + fill + `"}`},
+			testenv.Event{Topic: topic, Key: key, Payload: testenv.Payload(3)})
+	}
+	testenv.Insert(t, f.pool, events...)
+	f.start(t, quick)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	testenv.Eventually(t, "what fits has arrived, the rest is set aside", func() bool {
+		aside := len(f.log.Entries("row cannot be published, set aside: its key goes on without it"))
+		return f.unpublished(t) == aside && aside > 0 && aside < len(events)/3
+	})
+	seen := map[string]bool{}
+	for _, d := range consumer.Deliveries() {
+		if seen[d.EventID] {
+			t.Errorf("key %s: event %d was repeated", d.Key, d.Seq)
+		}
+		seen[d.EventID] = true
+	}
+	if r := consumer.Report(nil); len(r.Disorder) > 0 {
+		t.Errorf("out of order: %q", r.Disorder)
+	}
+}
+
+func TestRecreatedTopicIsPublishedToAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 3)
+	f.start(t, quick)
+	testenv.Insert(t, f.pool, testenv.Sequence(topic, 30, "a", "b", "c")...)
+	f.waitDrained(t)
+	deleteTopic(t, f.cfg.Brokers, topic)
+	createTopic(t, f.cfg.Brokers, topic)
+	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 30, "a", "b", "c")...)
+	f.waitDrained(t)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	consumer.WaitFor(t, 30)
+	consumer.CheckOnce(t, inserted)
 }
 
 // The limit is one for a batch: rows that fit alone must not be refused
@@ -232,6 +310,18 @@ func setLimit(t *testing.T, brokers []string, topic, bytes string) {
 			t.Fatal(a.Err)
 		}
 	}
+}
+
+func deleteTopic(t *testing.T, brokers []string, topic string) {
+	t.Helper()
+	client := admin(t, brokers)
+	if _, err := client.DeleteTopic(t.Context(), topic); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the topic is gone", func() bool {
+		topics, err := client.ListTopics(t.Context(), topic)
+		return err == nil && topics[topic].Err != nil
+	})
 }
 
 func createTopic(t *testing.T, brokers []string, topic string) {

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -36,7 +35,7 @@ type Relay struct {
 	bell      atomic.Pointer[notify.Doorbell]
 	backlog   chan struct{}
 	assisting atomic.Int32
-	work      context.Context
+	rounds    sync.WaitGroup // of the workers, and of what they left in doubt
 	sample    sampler
 }
 
@@ -85,7 +84,7 @@ func New(cfg Config, opts ...Option) (*Relay, error) {
 		backlog:  make(chan struct{}, cfg.Workers),
 	}
 	if r.metrics, err = newMetrics(o.registry, r); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
+		return nil, err
 	}
 	return r, nil
 }
@@ -129,15 +128,14 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) supervise(stop context.Context, bell *notify.Doorbell, workers []*worker) error {
 	work, abandon := context.WithCancel(context.WithoutCancel(stop))
 	defer abandon()
-	r.work = work
 
-	var helpers, rounds sync.WaitGroup
+	var helpers sync.WaitGroup
 	var bellErr error
 	helpers.Go(func() { bellErr = bell.Run(stop) })
 	helpers.Go(func() { r.cluster.run(work) })
 	helpers.Go(func() { r.runSampler(stop) })
 	for i, w := range workers {
-		rounds.Go(func() {
+		r.rounds.Go(func() {
 			if i == 0 {
 				w.lead(stop, work)
 			} else {
@@ -147,12 +145,12 @@ func (r *Relay) supervise(stop context.Context, bell *notify.Doorbell, workers [
 	}
 
 	<-stop.Done()
-	incomplete := !waitFor(&rounds, r.cfg.ShutdownTimeout)
+	incomplete := !waitFor(&r.rounds, r.cfg.ShutdownTimeout)
 	abandon()
+	r.rounds.Wait()
 	for _, w := range workers {
 		w.publisher.close()
 	}
-	rounds.Wait()
 	helpers.Wait()
 	if incomplete {
 		return errors.Join(ErrShutdownIncomplete, bellErr)
@@ -222,7 +220,7 @@ func (r *Relay) look(ctx context.Context) (bool, error) {
 func (r *Relay) newWorkers() ([]*worker, error) {
 	var workers []*worker
 	for i := range r.cfg.Workers {
-		p, err := newProducer(&r.cfg, r.cluster.client)
+		p, err := newProducer(&r.cfg, r.cluster.limits)
 		if err != nil {
 			for _, w := range workers {
 				w.publisher.close()

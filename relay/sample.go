@@ -13,6 +13,8 @@ const (
 	// sampleEvery bounds what observing the backlog costs.
 	sampleEvery   = 5 * time.Second
 	sampleTimeout = 2 * time.Second
+	// longestLag keeps a created_at of ages ago from overflowing.
+	longestLag = 100 * 365 * 24 * time.Hour
 )
 
 // sampleSQL never counts more than 10,000 rows, and reads them from the partial
@@ -79,6 +81,6 @@ func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return backlogSample{}, fmt.Errorf("sample the backlog: %w", err)
 	}
-	s.oldest = max(0, time.Duration(oldest*float64(time.Second)))
+	s.oldest = time.Duration(min(max(0, oldest), longestLag.Seconds()) * float64(time.Second))
 	return s, nil
 }

@@ -107,10 +107,9 @@ func newStress(t *testing.T, order Order) *stress {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.cluster.close)
-	r.work = t.Context()
 	for i := range stressClaimers {
 		s.workers = append(s.workers, &worker{
-			r: r, index: i, publisher: s.log, sizing: newSizing(&f.cfg), busy: busyKeys{},
+			r: r, index: i, publisher: &memoryProducer{memoryLog: s.log}, sizing: newSizing(&f.cfg), busy: busyKeys{},
 		})
 	}
 	return s
@@ -131,6 +130,7 @@ func (s *stress) run(t *testing.T, d time.Duration) {
 		others.Go(func() { s.claim(claiming, w) })
 	}
 	others.Go(func() { s.terminate(writing, t) })
+	others.Go(func() { s.retryTopics(claiming) })
 
 	writers.Wait()
 	s.fixture.waitDrained(t)
@@ -182,6 +182,16 @@ func (s *stress) claim(ctx context.Context, w *worker) {
 	}
 }
 
+// retryTopics lets a topic that failed be claimed again, as the prober does.
+func (s *stress) retryTopics(ctx context.Context) {
+	waits := s.workers[0].r.waits
+	for sleep(ctx, time.Millisecond) {
+		for _, topic := range waits.dueTopics() {
+			waits.topicOnTrial(topic)
+		}
+	}
+}
+
 // terminate ends relays' backends at random moments.
 func (s *stress) terminate(ctx context.Context, t *testing.T) {
 	for sleep(ctx, rand.N(20*time.Millisecond)) {
@@ -196,6 +206,12 @@ func (s *stress) terminate(ctx context.Context, t *testing.T) {
 		}
 		s.kills.Add(n)
 	}
+}
+
+// memoryProducer is one claimer's way to the log.
+type memoryProducer struct {
+	*memoryLog
+	doubt *delivery
 }
 
 // memoryLog stands for Kafka: an append-only log for each key, whose answers
@@ -231,7 +247,7 @@ func (l *memoryLog) append(e *event) {
 	l.last[e.key] = max(l.last[e.key], seq)
 }
 
-func (l *memoryLog) publish(ctx context.Context, d *delivery) bool {
+func (l *memoryProducer) publish(ctx context.Context, d *delivery) bool {
 	sleep(ctx, rand.N(2*time.Millisecond))
 	failed := map[string]bool{}
 	undecided := rand.IntN(20) == 0
@@ -244,7 +260,8 @@ func (l *memoryLog) publish(ctx context.Context, d *delivery) bool {
 			failed[e.key] = true
 			d.set(i, kgo.ErrRecordTimeout)
 		case undecided && rand.IntN(2) == 0:
-			return false // and settle does the rest, when the rows are free again
+			l.doubt = d
+			return false // the rest is decided when the rows are free again
 		default:
 			l.append(e)
 			d.set(i, nil)
@@ -256,15 +273,18 @@ func (l *memoryLog) publish(ctx context.Context, d *delivery) bool {
 	return true
 }
 
-func (l *memoryLog) settle(ctx context.Context, d *delivery) bool {
-	sleep(ctx, rand.N(20*time.Millisecond))
-	for i := range d.events {
-		if errors.Is(d.err(i), errPending) {
-			l.append(&d.events[i])
-			d.set(i, nil)
+func (l *memoryProducer) detach() func(context.Context) {
+	d := l.doubt
+	l.doubt = nil
+	return func(ctx context.Context) {
+		sleep(ctx, rand.N(20*time.Millisecond))
+		for i := range d.events {
+			if errors.Is(d.err(i), errPending) {
+				l.append(&d.events[i])
+				d.set(i, nil)
+			}
 		}
 	}
-	return true
 }
 
-func (l *memoryLog) close() {}
+func (l *memoryProducer) close() {}

@@ -16,6 +16,7 @@ import (
 // restart tries everything anew.
 type waits struct {
 	min, max    time.Duration
+	forgetAfter time.Duration // past the next try
 	maxAttempts int
 	log         *slog.Logger
 
@@ -35,7 +36,9 @@ type wait struct {
 func newWaits(cfg *Config, log *slog.Logger) *waits {
 	return &waits{
 		min: cfg.RetryMin, max: cfg.RetryMax, maxAttempts: cfg.MaxAttempts, log: log,
-		topics: map[string]*wait{}, rows: map[int64]*wait{},
+		// Time enough for a few looks at every row.
+		forgetAfter: max(cfg.RetryMax, 10*cfg.PollInterval),
+		topics:      map[string]*wait{}, rows: map[int64]*wait{},
 	}
 }
 
@@ -129,8 +132,8 @@ func (w *waits) topicRecovered(topic string, x *wait) {
 }
 
 // exclusions lists what a claim leaves alone now. A row that is due is let in
-// again. What then neither fails nor is published within the longest wait is
-// forgotten: another relay has seen to it.
+// again. What then neither fails nor is published for a while is forgotten:
+// another relay has seen to it.
 func (w *waits) exclusions() exclusions {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,13 +143,13 @@ func (w *waits) exclusions() exclusions {
 		switch {
 		case !x.onTrial:
 			skip.topics = append(skip.topics, topic)
-		case now.Sub(x.next) > w.max:
+		case now.Sub(x.next) > w.forgetAfter:
 			w.topicRecovered(topic, x)
 		}
 	}
 	for id, x := range w.rows {
 		switch {
-		case now.Sub(x.next) > w.max:
+		case now.Sub(x.next) > w.forgetAfter:
 			delete(w.rows, id)
 		case now.After(x.next):
 		case x.attempts >= w.maxAttempts:
@@ -156,6 +159,21 @@ func (w *waits) exclusions() exclusions {
 		}
 	}
 	return skip
+}
+
+// onTrial tells whether any of the events is of a topic on trial.
+func (w *waits) onTrial(events []event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.topics) == 0 {
+		return false
+	}
+	for i := range events {
+		if _, known := w.topics[events[i].topic]; known {
+			return true
+		}
+	}
+	return false
 }
 
 // dueTopics are those to be asked about now.

@@ -18,14 +18,20 @@ type worker struct {
 	publisher publisher
 	sizing    sizing
 	busy      busyKeys
-	full      bool // the last claim reached its limit
+	full      bool          // the last claim reached its limit
+	settled   chan struct{} // closed once the last delivery in doubt is settled
 }
 
 // lead runs the first worker, the one that listens to the doorbell. It returns
 // when stop ends and its last round is over; work bounds that round.
 func (w *worker) lead(stop, work context.Context) {
 	source := notify.Reconnect // what is there already
+	bell := w.r.bell.Load()
 	for failures := 0; ; {
+		if !w.r.cluster.isOpen() {
+			// For the length of the outage writers need not notify.
+			bell.Release(stop)
+		}
 		if w.r.cluster.pass(stop) != nil {
 			return
 		}
@@ -33,14 +39,17 @@ func (w *worker) lead(stop, work context.Context) {
 		sweep := source == notify.Tick || source == notify.Reconnect
 		round, err := w.round(work, sweep)
 		if err == nil {
-			source, err = w.r.bell.Load().Wait(stop, round)
+			w.r.database.works(stop)
+			if sweep && round.Rows == 0 {
+				w.r.cluster.nothingToPublish(stop)
+			}
+			source, err = bell.Wait(stop, round)
 		}
 		if stop.Err() != nil {
 			return
 		}
 		if err == nil {
 			failures = 0
-			w.r.database.works(stop)
 			continue
 		}
 		w.r.database.failed(stop, oneLineError{err})
@@ -97,16 +106,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // database's; failures of Kafka are dealt with here.
 func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	began := time.Now()
-	budget := w.r.cluster.budget(w.r.cfg.PublishTimeout)
-	ctx, cancel := context.WithTimeout(work, budget)
+	ctx, cancel := context.WithTimeout(work, w.r.cfg.PublishTimeout)
+	defer cancel()
 	conn, err := w.r.pool.Acquire(ctx)
 	if err != nil {
-		cancel()
 		return notify.Round{}, err
 	}
-	held := lease{conn: conn}
-	defer held.release()
-	defer cancel()
+	defer conn.Release()
 
 	win := w.window(sweep)
 	claimed, err := w.r.sql.take(ctx, conn, win, w.r.cfg.Order)
@@ -116,22 +122,24 @@ func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	}
 	w.learn(claimed, win)
 	if len(claimed.events) == 0 {
-		return notify.Round{Full: w.full && win.slices > 1}, rollback(ctx, conn)
+		// A full window of rows that others hold says nothing about the rows
+		// behind it. Their keys are left out of the next claim.
+		return notify.Round{Full: w.full && (win.slices > 1 || len(claimed.held) > 0)}, rollback(ctx, conn)
 	}
 
 	d := newDelivery(claimed.events, w.r.cfg.Order)
-	handed := time.Now()
-	decided := w.publisher.publish(ctx, d)
-	w.r.metrics.publishSeconds.Observe(time.Since(handed).Seconds())
-	if !decided {
-		return notify.Round{}, w.settle(ctx, &held, d)
-	}
-	o := d.outcome()
+	decided := w.publish(ctx, d)
+	// Also when some records have no answer yet, the transaction ends now, with
+	// what was acknowledged: an outage may last for hours, and nothing may be
+	// held for that long.
 	acked := time.Now()
-	// The mark has time of its own: running out of it now would repeat events
-	// that Kafka has.
-	err = w.end(work, conn, o)
-	w.conclude(work, o, len(claimed.events), acked)
+	o := d.outcome()
+	err = w.end(work, conn, &o)
+	w.r.metrics.batch(len(claimed.events))
+	w.conclude(work, o, acked)
+	if !decided {
+		w.settle(work, d)
+	}
 	if err != nil {
 		return notify.Round{}, err
 	}
@@ -142,8 +150,24 @@ func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	return notify.Round{Rows: len(o.acked), Full: more && len(o.acked) > 0}, nil
 }
 
-// end marks what was acknowledged and ends the transaction.
-func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o outcome) error {
+// publish gives Kafka what is left of the transaction's time, and a second only
+// where it has to prove itself after a failure.
+func (w *worker) publish(ctx context.Context, d *delivery) (decided bool) {
+	began := time.Now()
+	if w.r.cluster.onTrial() || w.r.waits.onTrial(d.events) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, trialTimeout)
+		defer cancel()
+	}
+	decided = w.publisher.publish(ctx, d)
+	w.r.metrics.publishSeconds.Observe(time.Since(began).Seconds())
+	return decided
+}
+
+// end marks what was acknowledged and ends the transaction. The mark has time
+// of its own: running out of it now would repeat events that Kafka has. If it
+// fails, nothing counts as marked.
+func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o *outcome) error {
 	ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
 	defer cancel()
 	if len(o.acked) == 0 {
@@ -152,6 +176,9 @@ func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o outcome) error {
 	began := time.Now()
 	err := w.r.sql.commit(ctx, conn, ids(o.acked))
 	w.r.metrics.markSeconds.Observe(time.Since(began).Seconds())
+	if err != nil {
+		o.acked = nil
+	}
 	return err
 }
 
@@ -178,72 +205,83 @@ func (w *worker) learn(c claim, win window) {
 	w.busy.learn(time.Now(), c)
 }
 
-// settle waits for records that are in doubt. The transaction ends first: an
-// outage may last for hours, and nothing may be held for that long. Records
-// that turn out acknowledged are marked then.
-func (w *worker) settle(ctx context.Context, held *lease, d *delivery) error {
-	late := context.WithoutCancel(ctx)
-	err := rollbackBounded(late, held.conn)
-	held.release()
-	w.r.cluster.publishFailed(ctx, errUndecided)
-	w.r.metrics.publishErrors.WithLabelValues(string(kindOutage), "TIMEOUT").Inc()
-
-	if !w.publisher.settle(w.r.work, d) {
-		return err // shutting down: what is in doubt is published again
+// settle waits in the background for records that are in doubt, and marks
+// those that turn out acknowledged. The worker goes on with a new client
+// meanwhile: one partition without a leader must not hold up all others. It
+// goes on at once only for the first delivery in doubt, so that an outage does
+// not pile them up.
+//
+// Order does not suffer when such a record arrives late: by the rule, whatever
+// is published behind it in its key was published behind a repeat of it.
+func (w *worker) settle(ctx context.Context, d *delivery) {
+	finish := w.publisher.detach()
+	if w.settled != nil {
+		select {
+		case <-w.settled:
+		case <-ctx.Done():
+		}
 	}
-	o := d.outcome()
-	if len(o.acked) > 0 {
-		err = errors.Join(err, w.markLate(w.r.work, ids(o.acked)))
-	}
-	w.conclude(w.r.work, o, len(d.events), time.Now())
-	return err
+	done := make(chan struct{})
+	w.settled = done
+	w.r.rounds.Go(func() {
+		defer close(done)
+		finish(ctx)
+		o := d.outcome()
+		if len(o.acked) == 0 || !w.markLate(ctx, ids(o.acked)) {
+			return
+		}
+		w.r.metrics.eventsPublished(o.acked, time.Now())
+		w.r.waits.published(ctx, o.acked)
+	})
 }
 
-var errUndecided = errors.New("no answer from Kafka within the publish timeout")
-
-// markLate tries for as long as the database is away: giving up would repeat
-// the events for certain.
-func (w *worker) markLate(ctx context.Context, ids []int64) error {
+// markLate reports whether it marked. It tries for as long as the database is
+// away, since giving up would repeat the events for certain, but not against a
+// database that refuses.
+func (w *worker) markLate(ctx context.Context, ids []int64) bool {
 	for failures := 0; ; failures++ {
 		err := w.r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 			ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
 			defer cancel()
 			return w.r.sql.markLate(ctx, conn, ids)
 		})
-		if err == nil || !sleep(ctx, databaseBackoff(failures)) {
-			return err
+		if err == nil {
+			return true
+		}
+		if databaseRefuses(err) || !sleep(ctx, databaseBackoff(failures)) {
+			w.r.log.WarnContext(ctx, "events acknowledged late could not be marked, they will be repeated",
+				"events", len(ids), "error", oneLineError{err})
+			return false
 		}
 	}
 }
 
-func rollbackBounded(ctx context.Context, conn *pgxpool.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	return rollback(ctx, conn)
-}
+// conclude draws the consequences of an outcome. Records that fail while others
+// are acknowledged say that something is wrong with their topic and not with
+// the cluster.
+func (w *worker) conclude(ctx context.Context, o outcome, acked time.Time) {
+	w.r.metrics.eventsPublished(o.acked, acked)
+	w.r.metrics.failed(o)
+	w.r.waits.published(ctx, o.acked)
 
-// conclude draws the consequences of an outcome.
-func (w *worker) conclude(ctx context.Context, o outcome, batch int, acked time.Time) {
-	w.r.metrics.round(o, batch, acked)
-	if len(o.acked) > 0 {
-		w.r.waits.published(ctx, o.acked)
+	topics := o.topics
+	switch {
+	case len(o.outage) > 0 && len(o.acked) == 0:
+		w.r.cluster.publishFailed(ctx, o.outage[0].err)
+	case len(o.acked) > 0:
+		topics = append(topics, o.outage...)
+		w.r.cluster.publishWorked(ctx)
 	}
-	failedTopics := map[string]bool{}
-	for _, f := range o.topics {
-		if !failedTopics[f.event.topic] {
-			failedTopics[f.event.topic] = true
+	failed := map[string]bool{}
+	for _, f := range topics {
+		if !failed[f.event.topic] {
+			failed[f.event.topic] = true
 			w.r.waits.topicFailed(ctx, f.event.topic, f.err)
 		}
 	}
 	for _, f := range o.rows {
 		_, final := errors.AsType[*tooLargeError](f.err)
 		w.r.waits.rowFailed(ctx, f, final)
-	}
-	switch {
-	case o.outage != nil:
-		w.r.cluster.publishFailed(ctx, o.outage)
-	case len(o.acked) > 0:
-		w.r.cluster.publishWorked(ctx)
 	}
 }
 
@@ -253,14 +291,4 @@ func ids(events []event) []int64 {
 		list[i] = events[i].id
 	}
 	return list
-}
-
-// lease is a pooled connection that is given back once.
-type lease struct{ conn *pgxpool.Conn }
-
-func (l *lease) release() {
-	if l.conn != nil {
-		l.conn.Release()
-		l.conn = nil
-	}
 }
