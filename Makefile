@@ -23,12 +23,13 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "demo and build need Go alone; the tests need a C compiler too (for the race"
-	@echo "detector), and test-kafka and bench-kafka need Java 17 and Maven. Set DATABASE_URL"
-	@echo "or KAFKA_BROKERS to use servers of your own."
+	@echo "detector), and test-kafka and bench-kafka need Java 17 and Maven. The tests and"
+	@echo "benchmarks use the servers that DATABASE_URL and KAFKA_BROKERS name, if set; the"
+	@echo "demo takes --database-url and --brokers."
 
 .PHONY: demo
 demo: ## show events flow from Postgres to Kafka; DEMO_FLAGS="--rate 500 --duration 1m"
-	$(GO) run ./cmd/relay demo $(DEMO_FLAGS)
+	@$(GO) run ./cmd/relay demo $(DEMO_FLAGS)
 
 .PHONY: test
 test: c-compiler ## unit and integration tests, on an embedded Postgres and a Kafka in process

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3/lock"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgerr"
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 )
 
@@ -99,7 +100,7 @@ func (s *session) locked(ctx context.Context, fn func(ctx context.Context, conn 
 	}
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return fmt.Errorf("connect: %w: check DATABASE_URL and that the server runs", pgerr.OneLine(err))
 	}
 	defer conn.Close()
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,6 +93,9 @@ func (s *session) up(ctx context.Context, conn *pgx.Conn, result *Result) error 
 	}
 	if !report.SchemaExists {
 		return fmt.Errorf("schema %s does not exist: create it or name another one in the table's setting", quote(s.table.Schema))
+	}
+	if usage := "USAGE on schema " + quote(s.table.Schema); slices.Contains(report.MissingPrivileges, usage) {
+		return fmt.Errorf("this role lacks %s: grant it, and CREATE on the schema", usage)
 	}
 	if len(report.Differences) > 0 {
 		return &DifferenceError{Table: s.table, Differences: report.Differences}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgerr"
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 )
 
@@ -169,7 +170,7 @@ func (d *Doorbell) down(ctx context.Context, err error) {
 		return
 	}
 	if !known {
-		d.cfg.Logger.WarnContext(ctx, "listener lost, polling until it is back", "error", err)
+		d.cfg.Logger.WarnContext(ctx, "listener lost, polling until it is back", "error", pgerr.OneLine(err))
 	}
 	d.ring(Reconnect)
 }

@@ -23,6 +23,7 @@ type cluster struct {
 	mu       sync.Mutex
 	open     chan struct{} // closed while the gate is open
 	proof    bool          // a publish failed; only one that succeeds shows recovery
+	cause    error         // of that failure
 	down     chan struct{} // one slot: the gate was shut
 	attempts int
 	contact  time.Time // of the last publish or ping that worked
@@ -85,11 +86,13 @@ func (c *cluster) onTrial() bool {
 
 // publishFailed shuts the gate until the cluster answers, and wants proof from
 // then on: it may answer and still take no records.
-func (c *cluster) publishFailed(ctx context.Context, err error) {
-	c.failed(ctx, err)
+//
+// What is reported is what the next ping finds, since a publish that timed out
+// does not know why; and err, if the ping finds nothing.
+func (c *cluster) publishFailed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.proof = true
+	c.proof, c.cause = true, err
 	c.shut()
 }
 
@@ -147,7 +150,7 @@ func (c *cluster) run(ctx context.Context) {
 func (c *cluster) probe(ctx context.Context) {
 	for {
 		c.mu.Lock()
-		attempts, proof := c.attempts, c.proof
+		attempts, proof, cause := c.attempts, c.proof, c.cause
 		c.attempts++
 		c.mu.Unlock()
 		if attempts > 0 {
@@ -166,7 +169,9 @@ func (c *cluster) probe(ctx context.Context) {
 			c.failed(ctx, err)
 			continue
 		}
-		if !proof {
+		if proof {
+			c.failed(ctx, cause)
+		} else {
 			c.works(ctx)
 		}
 		c.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+
+	"github.com/outbox-relay/outbox-relay/internal/pgerr"
 )
 
 // condition is whether a server can be worked with. It logs each change once,
@@ -22,7 +24,11 @@ func (c *condition) failed(ctx context.Context, err error) {
 	news := !c.known || c.err == nil
 	c.known, c.err = true, err
 	c.mu.Unlock()
-	if news {
+	switch {
+	case news && pgerr.Refused(err):
+		c.log.ErrorContext(ctx, `server refuses, nothing is lost and it is tried until it works: "relay check" tells what to do`,
+			"server", c.name, "error", err)
+	case news:
 		c.log.ErrorContext(ctx, "server unavailable, nothing is lost and it is tried until it is back",
 			"server", c.name, "error", err)
 	}

@@ -78,11 +78,11 @@ func (c *Config) Validate() error {
 
 	checkURL := func(name, url string) {
 		if _, err := pgxpool.ParseConfig(url); err != nil {
-			fault("%s is not a Postgres URL or connection string: %s", name, redactedParseError(err))
+			fault("%s is not a Postgres URL or connection string: %s: expected is postgres://user@host:5432/database, with the user's password after a colon and its special characters percent-encoded", name, redactedParseError(err))
 		}
 	}
 	if c.DatabaseURL == "" {
-		fault("DATABASE_URL is required, for example postgres://user:password@host:5432/database")
+		fault("DATABASE_URL is required, for example postgres://user@host:5432/database")
 	} else {
 		checkURL("DATABASE_URL", c.DatabaseURL)
 	}
@@ -94,6 +94,11 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Brokers) == 0 || slices.Contains(c.Brokers, "") {
 		fault("KAFKA_BROKERS is required: a comma list of host:port")
+	}
+	for _, broker := range c.Brokers {
+		if strings.Contains(broker, "/") {
+			fault("KAFKA_BROKERS=%q: expected is host:port, without a scheme", broker)
+		}
 	}
 
 	if !slices.Contains(notify.Modes, c.Notify) {
@@ -116,9 +121,11 @@ func (c *Config) Validate() error {
 	between("RELAY_PUBLISH_TIMEOUT", c.PublishTimeout, 2*time.Second, 10*time.Minute)
 	between("RELAY_SHUTDOWN_TIMEOUT", c.ShutdownTimeout, 100*time.Millisecond, 10*time.Minute)
 	between("RELAY_RETRY_MIN", c.RetryMin, 10*time.Millisecond, time.Hour)
-	between("RELAY_RETRY_MAX", c.RetryMax, c.RetryMin, 24*time.Hour)
-	if c.BellRate <= 0 {
-		fault("RELAY_BELL_RATE=%v: must be above 0 (rows per second)", c.BellRate)
+	if c.RetryMax < c.RetryMin || c.RetryMax > 24*time.Hour {
+		fault("RELAY_RETRY_MAX=%s: allowed are RELAY_RETRY_MIN=%s to 24h", c.RetryMax, c.RetryMin)
+	}
+	if !(c.BellRate > 0 && c.BellRate <= 1e6) {
+		fault("RELAY_BELL_RATE=%v: allowed are above 0 to 1000000 (rows per second)", c.BellRate)
 	}
 
 	within := func(name string, v, lo, hi int) {
@@ -127,7 +134,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	within("RELAY_BATCH_SIZE", c.BatchSize, 1, 10_000)
-	within("RELAY_BATCH_MAX", c.BatchMax, c.BatchSize, 10_000)
+	if c.BatchMax < c.BatchSize || c.BatchMax > 10_000 {
+		fault("RELAY_BATCH_MAX=%d: allowed are RELAY_BATCH_SIZE=%d to 10000", c.BatchMax, c.BatchSize)
+	}
 	within("RELAY_BATCH_BYTES", c.BatchBytes, 1024, 1<<30)
 	within("RELAY_WORKERS", c.Workers, 1, 64)
 	within("RELAY_MAX_ATTEMPTS", c.MaxAttempts, 1, 1000)

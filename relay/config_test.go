@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -31,17 +32,19 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		"RELAY_POLL_INTERVAL=1ms":       func(c *Config) { c.PollInterval = time.Millisecond },
 		"RELAY_BELL_POLL=0s":            func(c *Config) { c.BellPoll = 0 },
 		"RELAY_BELL_RATE=0":             func(c *Config) { c.BellRate = 0 },
+		"RELAY_BELL_RATE=NaN":           func(c *Config) { c.BellRate = math.NaN() },
+		"without a scheme":              func(c *Config) { c.Brokers = []string{"kafka://a:1"} },
 		"RELAY_PUBLISH_TIMEOUT=1ms":     func(c *Config) { c.PublishTimeout = time.Millisecond },
 		"RELAY_SHUTDOWN_TIMEOUT=1h0m0s": func(c *Config) { c.ShutdownTimeout = time.Hour },
 		"RELAY_RETRY_MIN=0s":            func(c *Config) { c.RetryMin = 0 },
-		"RELAY_RETRY_MAX=500ms: allowed are 1s": func(c *Config) {
+		"RELAY_RETRY_MAX=500ms: allowed are RELAY_RETRY_MIN=1s": func(c *Config) {
 			c.RetryMax = 500 * time.Millisecond
 		},
-		"RELAY_BATCH_SIZE=0":                      func(c *Config) { c.BatchSize = 0 },
-		"RELAY_BATCH_MAX=10: allowed are 50":      func(c *Config) { c.BatchMax = 10 },
-		"RELAY_BATCH_BYTES=1: allowed are 1024":   func(c *Config) { c.BatchBytes = 1 },
-		"RELAY_WORKERS=0: allowed are 1":          func(c *Config) { c.Workers = 0 },
-		"RELAY_MAX_ATTEMPTS=-1: allowed are 1 to": func(c *Config) { c.MaxAttempts = -1 },
+		"RELAY_BATCH_SIZE=0": func(c *Config) { c.BatchSize = 0 },
+		"RELAY_BATCH_MAX=10: allowed are RELAY_BATCH_SIZE=50": func(c *Config) { c.BatchMax = 10 },
+		"RELAY_BATCH_BYTES=1: allowed are 1024":               func(c *Config) { c.BatchBytes = 1 },
+		"RELAY_WORKERS=0: allowed are 1":                      func(c *Config) { c.Workers = 0 },
+		"RELAY_MAX_ATTEMPTS=-1: allowed are 1 to":             func(c *Config) { c.MaxAttempts = -1 },
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

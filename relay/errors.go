@@ -3,10 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -91,33 +88,3 @@ func (e *tooLargeError) Error() string {
 }
 
 func (e *tooLargeError) Unwrap() error { return kerr.MessageTooLarge }
-
-// databaseRefuses tells whether the database answered and will not do it, now
-// or later: a constraint, a missing right, a table that is gone.
-func databaseRefuses(err error) bool {
-	answer, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && !transient(answer.Code)
-}
-
-// transient tells whether a server that answers so may do it later: it starts
-// up or shuts down (57), is short of something (53), lost the connection (08),
-// rolled back for somebody else's sake (40) or could not have a lock (55).
-func transient(code string) bool {
-	return slices.Contains([]string{"57", "53", "08", "40", "55"}, code[:min(2, len(code))])
-}
-
-// oneLineError gives an error that pgx spreads over several lines, one for each
-// address tried, as one line that names each cause once.
-type oneLineError struct{ err error }
-
-func (e oneLineError) Error() string {
-	var parts []string
-	for line := range strings.Lines(e.err.Error()) {
-		if line = strings.TrimSpace(line); !slices.Contains(parts, line) {
-			parts = append(parts, line)
-		}
-	}
-	return strings.Join(parts, " ")
-}
-
-func (e oneLineError) Unwrap() error { return e.err }

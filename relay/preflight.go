@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -12,8 +13,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgerr"
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 	"github.com/outbox-relay/outbox-relay/migrations"
+	"github.com/outbox-relay/outbox-relay/notify"
 )
 
 // Findings are what Preflight sees. A fault keeps a relay from working at all,
@@ -21,6 +24,18 @@ import (
 type Findings struct {
 	Faults   []error
 	Warnings []string
+	// OK names what was looked at and found well.
+	OK []string
+}
+
+func (f *Findings) add(other Findings) {
+	f.Faults = append(f.Faults, other.Faults...)
+	f.Warnings = append(f.Warnings, other.Warnings...)
+	f.OK = append(f.OK, other.OK...)
+}
+
+func (f *Findings) ok(format string, args ...any) {
+	f.OK = append(f.OK, fmt.Sprintf(format, args...))
 }
 
 func (f *Findings) fault(format string, args ...any) {
@@ -34,29 +49,46 @@ func (f *Findings) warn(format string, args ...any) {
 // Preflight looks at the database and at Kafka as a relay with cfg would find
 // them, and changes nothing. Both are asked at the same time; a server that
 // does not answer is asked again until ctx ends, so give it a deadline.
-// requireTopics are topics that must exist.
-func Preflight(ctx context.Context, cfg Config, requireTopics []string) Findings {
+// requireTopics are topics that must exist. log is told once of each server that
+// has to be waited for.
+func Preflight(ctx context.Context, cfg Config, requireTopics []string, log *slog.Logger) Findings {
 	if err := cfg.Validate(); err != nil {
 		return Findings{Faults: []error{err}}
 	}
 	kafka := make(chan Findings, 1)
-	go func() { kafka <- checkKafka(ctx, &cfg, requireTopics) }()
-	found := checkDatabase(ctx, &cfg)
-	k := <-kafka
-	found.Faults = append(found.Faults, k.Faults...)
-	found.Warnings = append(found.Warnings, k.Warnings...)
+	go func() { kafka <- checkKafka(ctx, &cfg, requireTopics, log) }()
+	found := checkDatabase(ctx, &cfg, log)
+	found.add(<-kafka)
 	return found
+}
+
+// patiently repeats attempt until it succeeds, its error is final, or ctx ends.
+func patiently(ctx context.Context, log *slog.Logger, server string, attempt func(context.Context) (final bool, err error)) error {
+	for tries := 0; ; tries++ {
+		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
+		final, err := attempt(bounded)
+		cancel()
+		if err == nil || final {
+			return err
+		}
+		if tries == 0 {
+			log.WarnContext(ctx, "server does not answer yet, it is waited for", "server", server, "error", pgerr.OneLine(err))
+		}
+		if !sleep(ctx, retryEvery) {
+			return err
+		}
+	}
 }
 
 const retryEvery = 250 * time.Millisecond
 
-func checkDatabase(ctx context.Context, cfg *Config) (f Findings) {
+func checkDatabase(ctx context.Context, cfg *Config, log *slog.Logger) (f Findings) {
 	table, err := pgtable.Parse(cfg.Table)
 	if err != nil {
 		f.fault("RELAY_TABLE: %w", err)
 		return f
 	}
-	conn, err := connectPatiently(ctx, cfg.DatabaseURL)
+	conn, err := connectPatiently(ctx, log, cfg.DatabaseURL)
 	if err != nil {
 		f.fault("DATABASE_URL: %w", err)
 		return f
@@ -67,15 +99,17 @@ func checkDatabase(ctx context.Context, cfg *Config) (f Findings) {
 		f.Faults = append(f.Faults, err)
 		return f
 	}
-	f.judge(report, table)
-
+	f.judge(report, table, cfg.Notify)
+	if len(f.Faults)+len(f.Warnings) == 0 {
+		f.ok("database: table %s, its index and trigger, and the role's rights", table)
+	}
 	if cfg.ListenURL != "" {
-		f.checkListener(ctx, cfg.ListenURL, table, report)
+		f.checkListener(ctx, log, cfg.ListenURL, table, report)
 	}
 	return f
 }
 
-func (f *Findings) judge(report migrations.Report, table pgtable.Name) {
+func (f *Findings) judge(report migrations.Report, table pgtable.Name, mode notify.Mode) {
 	if !report.SchemaExists || !report.Exists {
 		f.fault(`table %s does not exist: create it with "relay migrate", or point DATABASE_URL and RELAY_TABLE at it`, table)
 		return
@@ -84,7 +118,7 @@ func (f *Findings) judge(report migrations.Report, table pgtable.Name) {
 		f.fault("table %s: %s", table, difference)
 	}
 	if len(report.MissingPrivileges) > 0 {
-		f.fault("table %s: this role lacks %s: grant it", table, strings.Join(report.MissingPrivileges, ", "))
+		f.fault("table %s: this role lacks %s: GRANT SELECT, UPDATE (published_at) ON %s TO it, and USAGE on its schema", table, strings.Join(report.MissingPrivileges, ", "), table.Sanitize())
 	}
 	if report.IndexMissing {
 		f.fault(`table %s: the partial index on (id) WHERE published_at IS NULL is missing or invalid: "relay migrate" builds it without blocking writers`, table)
@@ -92,7 +126,7 @@ func (f *Findings) judge(report migrations.Report, table pgtable.Name) {
 	if report.RowSecurity {
 		f.fault("table %s: row-level security applies to this role, rows that its policies hide would never be published: use a role with BYPASSRLS or a policy that shows all rows", table)
 	}
-	if report.DoorbellFault != "" {
+	if report.DoorbellFault != "" && mode != notify.Off {
 		f.warn(`table %s: %s: rows are found by polling only, as late as RELAY_POLL_INTERVAL: run "relay migrate"`, table, report.DoorbellFault)
 	}
 	if report.SequenceCache > 1 {
@@ -102,8 +136,8 @@ func (f *Findings) judge(report migrations.Report, table pgtable.Name) {
 
 // checkListener makes sure that both URLs lead to the same table: a listener
 // elsewhere would hear nothing and hold the bell of another table.
-func (f *Findings) checkListener(ctx context.Context, url string, table pgtable.Name, report migrations.Report) {
-	conn, err := connectPatiently(ctx, url)
+func (f *Findings) checkListener(ctx context.Context, log *slog.Logger, url string, table pgtable.Name, report migrations.Report) {
+	conn, err := connectPatiently(ctx, log, url)
 	if err != nil {
 		f.fault("RELAY_LISTEN_URL: %w", err)
 		return
@@ -116,26 +150,35 @@ func (f *Findings) checkListener(ctx context.Context, url string, table pgtable.
 	}
 	if other.Relid != report.Relid {
 		f.fault("RELAY_LISTEN_URL and DATABASE_URL lead to different databases: %s is not the same table there", table)
+		return
 	}
+	f.ok("listener: RELAY_LISTEN_URL leads to the same table")
 }
 
-// connectPatiently tries until ctx ends, unless the server answered that this
+// connectPatiently tries until ctx ends, unless the server answers that this
 // user or database will not do. Errors do not carry the URL.
-func connectPatiently(ctx context.Context, url string) (*pgx.Conn, error) {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, pingTimeout)
-		conn, err := pgx.Connect(attempt, url)
-		cancel()
-		if err == nil {
-			return conn, nil
-		}
-		if answer, ok := errors.AsType[*pgconn.PgError](err); ok && !transient(answer.Code) {
-			return nil, fmt.Errorf("the database refuses: %s (%s): check user, password and database name", answer.Message, answer.Code)
-		}
-		if !sleep(ctx, retryEvery) {
-			return nil, fmt.Errorf("the database cannot be reached: %w: check host, port and network", oneLineError{err})
-		}
+func connectPatiently(ctx context.Context, log *slog.Logger, url string) (conn *pgx.Conn, err error) {
+	err = patiently(ctx, log, "database", func(ctx context.Context) (bool, error) {
+		conn, err = pgx.Connect(ctx, url)
+		return pgerr.Refused(err), err
+	})
+	if err == nil {
+		return conn, nil
 	}
+	answer, answered := errors.AsType[*pgconn.PgError](err)
+	if !answered {
+		return nil, fmt.Errorf("the database cannot be reached: %w: check host, port and network", pgerr.OneLine(err))
+	}
+	advice := "see what Postgres says"
+	switch {
+	case strings.HasPrefix(answer.Code, "28") || answer.Code == "3D000":
+		advice = "check user, password and database name"
+	case strings.HasPrefix(answer.Code, "53"):
+		advice = "raise max_connections or the role's CONNECTION LIMIT, or run fewer clients"
+	case strings.HasPrefix(answer.Code, "57"):
+		advice = "the server is starting or stopping, try again"
+	}
+	return nil, fmt.Errorf("the database refuses: %s (%s): %s", answer.Message, answer.Code, advice)
 }
 
 func closeConn(conn *pgx.Conn) {
@@ -144,26 +187,20 @@ func closeConn(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-func checkKafka(ctx context.Context, cfg *Config, requireTopics []string) (f Findings) {
+func checkKafka(ctx context.Context, cfg *Config, requireTopics []string, log *slog.Logger) (f Findings) {
 	client, err := kgo.NewClient(clientOptions(cfg)...)
 	if err != nil {
 		f.fault("KAFKA_BROKERS: %w", err)
 		return f
 	}
 	defer client.Close()
-	for {
-		attempt, cancel := context.WithTimeout(ctx, pingTimeout)
-		err := client.Ping(attempt)
-		cancel()
-		if err == nil {
-			break
-		}
-		if !sleep(ctx, retryEvery) {
-			f.fault("KAFKA_BROKERS: none of %s answers: %w: check addresses and network, and that the listener is a plaintext one",
-				strings.Join(cfg.Brokers, ", "), err)
-			return f
-		}
+	brokers := strings.Join(cfg.Brokers, ", ")
+	err = patiently(ctx, log, "kafka", func(ctx context.Context) (bool, error) { return false, client.Ping(ctx) })
+	if err != nil {
+		f.fault("KAFKA_BROKERS: none of %s answers: %w: check addresses and network, and that the listener is a plaintext one", brokers, err)
+		return f
 	}
+	f.ok("brokers: %s", brokers)
 	if len(requireTopics) == 0 {
 		return f
 	}
@@ -172,10 +209,15 @@ func checkKafka(ctx context.Context, cfg *Config, requireTopics []string) (f Fin
 		f.fault("RELAY_REQUIRE_TOPICS: ask Kafka for the topics: %w", err)
 		return f
 	}
+	missing := 0
 	for _, topic := range requireTopics {
 		if err := details[topic].Err; err != nil || !details.Has(topic) {
 			f.fault("RELAY_REQUIRE_TOPICS: topic %s is missing or not allowed to this client: create it or correct its name: %w", topic, errOrUnknown(err))
+			missing++
 		}
+	}
+	if missing == 0 {
+		f.ok("topics: %s", strings.Join(requireTopics, ", "))
 	}
 	return f
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgerr"
 	"github.com/outbox-relay/outbox-relay/notify"
 )
 
@@ -52,7 +53,7 @@ func (w *worker) lead(stop, work context.Context) {
 			failures = 0
 			continue
 		}
-		w.r.database.failed(stop, oneLineError{err})
+		w.r.database.failed(stop, pgerr.OneLine(err))
 		source = notify.Reconnect
 		if !sleep(stop, databaseBackoff(failures)) {
 			return
@@ -248,9 +249,9 @@ func (w *worker) markLate(ctx context.Context, ids []int64) bool {
 		if err == nil {
 			return true
 		}
-		if databaseRefuses(err) || !sleep(ctx, databaseBackoff(failures)) {
+		if pgerr.Refused(err) || !sleep(ctx, databaseBackoff(failures)) {
 			w.r.log.WarnContext(ctx, "events acknowledged late could not be marked, they will be repeated",
-				"events", len(ids), "error", oneLineError{err})
+				"events", len(ids), "error", pgerr.OneLine(err))
 			return false
 		}
 	}
@@ -267,7 +268,7 @@ func (w *worker) conclude(ctx context.Context, o outcome, acked time.Time) {
 	topics := o.topics
 	switch {
 	case len(o.outage) > 0 && len(o.acked) == 0:
-		w.r.cluster.publishFailed(ctx, o.outage[0].err)
+		w.r.cluster.publishFailed(o.outage[0].err)
 	case len(o.acked) > 0:
 		topics = append(topics, o.outage...)
 		w.r.cluster.publishWorked(ctx)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,32 +31,27 @@ func (p *program) check(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.StartupTimeout)
 	defer cancel()
-	findings := relay.Preflight(bounded, s.Config, s.RequireTopics)
+	findings := relay.Preflight(bounded, s.Config, s.RequireTopics, newLogger(p.stderr, s))
 	if ctx.Err() != nil {
 		return fmt.Errorf("check: %w", context.Cause(ctx))
 	}
 
 	lines := []string{"ok       settings"}
+	for _, found := range findings.OK {
+		lines = append(lines, "ok       "+found)
+	}
 	for _, fault := range findings.Faults {
 		lines = append(lines, "fault    "+fault.Error())
 	}
 	for _, warning := range findings.Warnings {
 		lines = append(lines, "warning  "+warning)
 	}
-	clean := len(lines) == 1
-	if clean {
-		lines = append(lines, "ok       database: table "+s.Table+", its index and trigger, and the role's rights")
-		lines = append(lines, "ok       brokers: "+strings.Join(s.Brokers, ", "))
-		if len(s.RequireTopics) > 0 {
-			lines = append(lines, "ok       topics: "+strings.Join(s.RequireTopics, ", "))
-		}
-	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(p.stdout, redact(line)); err != nil {
 			return err
 		}
 	}
-	if !clean {
+	if len(findings.Faults)+len(findings.Warnings) > 0 {
 		return &exitError{code: exitFindings}
 	}
 	return nil

@@ -62,9 +62,12 @@ func (d *daemon) run(ctx context.Context) error {
 		}
 		return engine.Run(relaying)
 	})
-	err = group.Wait()
+	if err = group.Wait(); err != nil {
+		d.log.Error("relay failed", "error", redact(err.Error()))
+		return err
+	}
 	d.log.Info("relay stopped")
-	return err
+	return nil
 }
 
 // preflight returns the faults that keep the relay from starting, and logs the
@@ -72,7 +75,7 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) preflight(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, d.settings.StartupTimeout)
 	defer cancel()
-	findings := relay.Preflight(bounded, d.settings.Config, d.settings.RequireTopics)
+	findings := relay.Preflight(bounded, d.settings.Config, d.settings.RequireTopics, d.log)
 	if ctx.Err() != nil {
 		return nil
 	}

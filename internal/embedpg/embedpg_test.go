@@ -204,7 +204,7 @@ func TestStartReportsTheServersOwnWords(t *testing.T) {
 func TestFailedDownloadSaysWhatToDo(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1") // where nobody listens
 	_, err := embedpg.Start(t.Context(), embedpg.Options{CacheDir: openFolder(t)})
-	if err == nil || !strings.Contains(err.Error(), "set DATABASE_URL") {
+	if err == nil || !strings.Contains(err.Error(), "use a server of your own") {
 		t.Errorf("error %v does not say what to do", err)
 	}
 }

@@ -24,7 +24,7 @@ func dropRoot(dirs ...string) error {
 	}
 	nobody, err := user.Lookup(account)
 	if err != nil {
-		return fmt.Errorf("find an account to run Postgres, which refuses root: %w; run as another user, or set DATABASE_URL to use a server of your own", err)
+		return fmt.Errorf("find an account to run Postgres, which refuses root: %w; run as another user, or use a server of your own", err)
 	}
 	uid, err := strconv.Atoi(nobody.Uid)
 	if err != nil {

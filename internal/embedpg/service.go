@@ -66,7 +66,7 @@ func (s *service) Start(o Options, reply *State) error {
 	s.state.Password = rand.Text()
 	if err := s.startOnFreePort(o, cache); err != nil {
 		if cold {
-			return fmt.Errorf("%w (if the binaries could not be downloaded, set DATABASE_URL to use a server of your own)", err)
+			return fmt.Errorf("%w (if its binaries could not be downloaded, use a server of your own)", err)
 		}
 		return err
 	}

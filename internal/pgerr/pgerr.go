@@ -1,0 +1,56 @@
+// Package pgerr reads errors of pgx.
+package pgerr
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Refused tells whether the database answered and will not do it, now or later:
+// a wrong password, a missing right, a table that is gone.
+func Refused(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && !transient(answer.Code)
+}
+
+// transient tells whether a server that answers so may do it later: it starts
+// up or shuts down (57), is short of something (53), lost the connection (08),
+// rolled back for somebody else's sake (40) or could not have a lock (55).
+func transient(code string) bool {
+	return slices.Contains([]string{"57", "53", "08", "40", "55"}, code[:min(2, len(code))])
+}
+
+// OneLine puts an error that pgx spreads over several lines, one for each
+// address and attempt, on one line that names each cause once. That TLS was
+// refused is left out beside another cause: with sslmode=prefer, the default, it
+// means nothing.
+func OneLine(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return oneLineError{err}
+}
+
+type oneLineError struct{ err error }
+
+func (e oneLineError) Error() string {
+	var parts []string
+	refusedTLS := ""
+	for line := range strings.Lines(e.err.Error()) {
+		switch line = strings.TrimSpace(line); {
+		case strings.HasSuffix(line, "tls error: server refused TLS connection"):
+			refusedTLS = line
+		case !slices.Contains(parts, line):
+			parts = append(parts, line)
+		}
+	}
+	if len(parts) == 1 && refusedTLS != "" {
+		parts = append(parts, refusedTLS)
+	}
+	return strings.Join(parts, " ")
+}
+
+func (e oneLineError) Unwrap() error { return e.err }
