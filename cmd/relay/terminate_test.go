@@ -71,11 +71,17 @@ func TestTermASecondTimeEndsAtOnceAndLosesNothing(t *testing.T) {
 			if err := refusing.Wait(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}
+			listens := func(up string) func() bool {
+				return func() bool {
+					_, body := get(t, "http://"+p.addr+"/readyz")
+					return strings.Contains(body, `"listener_up": `+up)
+				}
+			}
+			// Seen to have been followed before the second is sent: two signals
+			// that are pending at once are one.
+			testenv.Eventually(t, "the process listens", listens("true"))
 			p.signal(t, syscall.SIGTERM)
-			testenv.Eventually(t, "the process gives up its bell", func() bool {
-				_, body := get(t, "http://"+p.addr+"/readyz")
-				return strings.Contains(body, `"listener_up": false`)
-			})
+			testenv.Eventually(t, "the process gives up its bell", listens("false"))
 			p.signal(t, second)
 			p.end(t).wants(t, exitRuntime, "second signal, ending at once")
 
