@@ -278,10 +278,17 @@ func (l *memoryProducer) detach() func(context.Context) {
 	l.doubt = nil
 	return func(ctx context.Context) {
 		sleep(ctx, rand.N(20*time.Millisecond))
+		failed := map[string]bool{}
 		for i := range d.events {
-			if errors.Is(d.err(i), errPending) {
-				l.append(&d.events[i])
+			e := &d.events[i]
+			switch err := d.err(i); {
+			case errors.Is(err, errPending) && failed[e.key]:
+				d.set(i, kgo.ErrRecordTimeout) // with the record before it
+			case errors.Is(err, errPending):
+				l.append(e)
 				d.set(i, nil)
+			case err != nil:
+				failed[e.key] = true
 			}
 		}
 	}
