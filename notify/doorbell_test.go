@@ -320,3 +320,23 @@ func TestTheServerEndsTheSessionOfAFrozenRelay(t *testing.T) {
 		t.Errorf("idle_session_timeout is %s, want %s", timeout, want)
 	}
 }
+
+func TestBellIsReleasedAlsoWhileClaimsComeBackFull(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	d, _ := f.start(t, Adaptive, far)
+	testenv.Eventually(t, "armed", func() bool { return d.forceArm(t) })
+	testenv.Eventually(t, "released under full claims", func() bool {
+		if _, err := d.Wait(t.Context(), Round{Rows: 1000, Full: true}); err != nil {
+			t.Fatal(err)
+		}
+		return !d.State().Armed
+	})
+}
+
+// forceArm takes the bell as a relay at rest does.
+func (d *Doorbell) forceArm(t *testing.T) bool {
+	t.Helper()
+	err := d.onConnection(t.Context(), requestTimeout, func(ctx context.Context, s *session) error { return s.arm(ctx) })
+	return err == nil && d.State().Armed
+}

@@ -60,6 +60,13 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 		return d.tick(now), nil
 	}
 	state := d.State()
+	if r.Full && state.Armed && !d.wantArmed(now, true) {
+		// Also while there is no time to sleep: writers would go on notifying
+		// under just the load that the bell is there for.
+		if _, err := d.adjust(ctx, true, false); err != nil {
+			return "", err
+		}
+	}
 	switch {
 	case r.Full && r.Rows > 0:
 		return d.sleep(ctx, 0)

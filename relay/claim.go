@@ -63,7 +63,15 @@ const claimColumns = `c.id, c.event_id::text, c.event_type, c.topic, c.partition
 // keys, $5 topics and $6 rows to leave out. The lists are
 // unnested: NOT IN over a subquery is hashed, <> ALL over an array is not.
 const claimSQL = `SELECT ` + claimColumns + `
-  FROM (SELECT id, event_id, event_type, topic, partition_key, created_at, payload
+  FROM (` + walkSQL + `) c
+  LEFT JOIN LATERAL (SELECT o.id
+          FROM %[1]s o
+         WHERE o.id = c.id
+           AND o.published_at IS NULL
+           FOR UPDATE SKIP LOCKED) l ON true`
+
+// walkSQL is the walk.
+const walkSQL = `SELECT id, event_id, event_type, topic, partition_key, created_at, payload
           FROM %[1]s
          WHERE published_at IS NULL
            AND ($2::int = 1 OR (pg_catalog.hashtext(partition_key) & 2147483647) %% $2::int = $3::int)
@@ -71,12 +79,14 @@ const claimSQL = `SELECT ` + claimColumns + `
            AND topic NOT IN (SELECT pg_catalog.unnest($5::text[]))
            AND id NOT IN (SELECT pg_catalog.unnest($6::bigint[]))
          ORDER BY id
-         LIMIT $1::int) c
-  LEFT JOIN LATERAL (SELECT o.id
-          FROM %[1]s o
-         WHERE o.id = c.id
-           AND o.published_at IS NULL
-           FOR UPDATE SKIP LOCKED) l ON true`
+         LIMIT $1::int`
+
+// claimAnySQL is the claim without the order rule. Rows that others hold mean
+// nothing to it, so it steps over them before they count.
+const claimAnySQL = `SELECT ` + claimColumns + `
+  FROM (` + walkSQL + `
+           FOR UPDATE SKIP LOCKED) c
+ CROSS JOIN LATERAL (SELECT c.id) l`
 
 // lookSQL asks for any unpublished row that is not left alone by decision.
 // Rows locked by others count. ORDER BY id keeps it on the partial index.
@@ -87,7 +97,11 @@ const lookSQL = `SELECT EXISTS (SELECT FROM %[1]s
            AND id NOT IN (SELECT pg_catalog.unnest($3::bigint[]))
          ORDER BY id)`
 
-func newStatements(table pgtable.Name, publishTimeout time.Duration, asyncMark bool) statements {
+func newStatements(table pgtable.Name, order Order, publishTimeout time.Duration, asyncMark bool) statements {
+	claim := claimSQL
+	if order == OrderNone {
+		claim = claimAnySQL
+	}
 	syncCommit := "on"
 	if asyncMark {
 		syncCommit = "off"
@@ -96,7 +110,7 @@ func newStatements(table pgtable.Name, publishTimeout time.Duration, asyncMark b
 	return statements{
 		begin:    beginSQL,
 		settings: fmt.Sprintf(settingsSQL, timeout, timeout+idleMargin.Milliseconds(), syncCommit),
-		claim:    fmt.Sprintf(claimSQL, table.Sanitize()),
+		claim:    fmt.Sprintf(claim, table.Sanitize()),
 		mark:     fmt.Sprintf(markSQL, table.Sanitize()),
 		look:     fmt.Sprintf(lookSQL, table.Sanitize()),
 		sample:   fmt.Sprintf(sampleSQL, table.Sanitize()),

@@ -191,3 +191,27 @@ func TestEveryStatementModeOfTheDriverWorks(t *testing.T) {
 		})
 	}
 }
+
+// Without the order rule, held rows mean nothing and must not fill the window.
+func TestHeldRowsStopNobodyWithoutTheRule(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	testenv.Insert(t, f.pool, testenv.Sequence(topic, 300, "held")...)
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox_event FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	free := testenv.Insert(t, f.pool, testenv.Sequence(topic, 20, "free")...)
+	f.start(t, func(cfg *Config) { cfg.Order = OrderNone })
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	consumer.WaitFor(t, 20)
+	consumer.CheckOnce(t, free)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.waitDrained(t)
+}

@@ -26,6 +26,7 @@ type cluster struct {
 	cause    error         // of that failure
 	down     chan struct{} // one slot: the gate was shut
 	attempts int
+	trials   int       // publishes that failed in a row
 	contact  time.Time // of the last publish or ping that worked
 }
 
@@ -77,11 +78,13 @@ func (c *cluster) isOpen() bool {
 	}
 }
 
-// onTrial tells that the last publish failed.
-func (c *cluster) onTrial() bool {
+// trial tells whether the last publish failed, and how long the next one waits:
+// a second at first, longer with each that was in vain, since the cluster may be
+// slow and not out.
+func (c *cluster) trial() (limit time.Duration, onTrial bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.proof
+	return trialTimeout << min(max(c.trials-1, 0), 10), c.proof
 }
 
 // publishFailed shuts the gate until the cluster answers, and wants proof from
@@ -93,6 +96,7 @@ func (c *cluster) publishFailed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.proof, c.cause = true, err
+	c.trials++
 	c.shut()
 }
 
@@ -109,7 +113,7 @@ func (c *cluster) shut() {
 func (c *cluster) publishWorked(ctx context.Context) {
 	c.mu.Lock()
 	c.proof = false
-	c.attempts = 0
+	c.attempts, c.trials = 0, 0
 	c.contact = time.Now()
 	c.mu.Unlock()
 	c.works(ctx)

@@ -66,6 +66,19 @@ func (d *delivery) refused() []int {
 	return refused
 }
 
+// failedTopics are those of which a record failed or has no answer.
+func (d *delivery) failedTopics() map[string]bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	failed := map[string]bool{}
+	for i, err := range d.errs {
+		if kind, _ := classify(err); kind == kindTopic || kind == kindOutage {
+			failed[d.events[i].topic] = true
+		}
+	}
+	return failed
+}
+
 // outcome is what came of a delivery so far.
 type outcome struct {
 	acked  []event

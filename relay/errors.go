@@ -81,7 +81,10 @@ func errInvalidTopicName(topic string) error {
 
 // tooLargeError is a record that was not handed to Kafka because the topic does
 // not take it.
-type tooLargeError struct{ size, limit int }
+type tooLargeError struct {
+	size, limit int
+	assumed     bool // the limit is, since Kafka did not answer
+}
 
 func (e *tooLargeError) Error() string {
 	return fmt.Sprintf("record of %d bytes is above the topic's max.message.bytes of %d", e.size, e.limit)

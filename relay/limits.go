@@ -2,12 +2,14 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -38,34 +40,51 @@ type topicLimit struct {
 	bytes   int
 	asOf    time.Time
 	doubted bool
+	assumed bool // Kafka did not answer
 }
 
 func newTopicLimits(admin *kgo.Client) *topicLimits {
 	return &topicLimits{admin: kadm.NewClient(admin), topics: map[string]topicLimit{}}
 }
 
-func (l *topicLimits) of(topic string) int {
+func (l *topicLimits) of(topic string) topicLimit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t, ok := l.topics[topic]; ok {
-		return t.bytes
+		return t
 	}
-	return defaultMaxMessageBytes
+	return topicLimit{bytes: defaultMaxMessageBytes, assumed: true}
 }
 
-// batchMaxBytes is called by a producer, which keeps the answer for as long as
-// it knows the topic, and refuses to produce outside of these bounds.
-func (l *topicLimits) batchMaxBytes(topic string) int32 {
-	return int32(min(max(l.of(topic), 512), 1<<30))
+// clientLimits are the limits as one client knows them: it asks once for each
+// topic and remembers, and what is handed to it has to be held against the same.
+type clientLimits struct {
+	all   *topicLimits
+	known sync.Map // topic to topicLimit
+}
+
+func (l *clientLimits) of(topic string) topicLimit {
+	if limit, ok := l.known.Load(topic); ok {
+		return limit.(topicLimit)
+	}
+	limit, _ := l.known.LoadOrStore(topic, l.all.of(topic))
+	return limit.(topicLimit)
+}
+
+// batchMaxBytes is called by the client, which refuses to produce outside of
+// these bounds.
+func (l *clientLimits) batchMaxBytes(topic string) int32 {
+	return int32(min(max(l.of(topic).bytes, 512), 1<<30))
 }
 
 // doubt has a topic asked about again.
 func (l *topicLimits) doubt(topic string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.topics[topic]
-	t.doubted = true
-	l.topics[topic] = t
+	if t, known := l.topics[topic]; known {
+		t.doubted = true
+		l.topics[topic] = t
+	}
 }
 
 // learn asks about topics that are met for the first time.
@@ -110,11 +129,13 @@ func (l *topicLimits) ask(ctx context.Context, topics []string) {
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	answered := map[string]int{}
+	forbidden := map[string]bool{}
 	if configs, err := l.admin.DescribeTopicConfigs(ctx, topics...); err == nil {
 		for _, c := range configs {
 			if bytes, ok := maxMessageBytes(c); ok {
 				answered[c.Name] = bytes
 			}
+			forbidden[c.Name] = errors.Is(c.Err, kerr.TopicAuthorizationFailed) || errors.Is(c.Err, kerr.ClusterAuthorizationFailed)
 		}
 	}
 	now := time.Now()
@@ -123,16 +144,17 @@ func (l *topicLimits) ask(ctx context.Context, topics []string) {
 	for _, topic := range topics {
 		t, known := l.topics[topic]
 		bytes, ok := answered[topic]
+		assumed := !ok && !forbidden[topic]
 		switch {
 		case !ok && !known:
 			bytes = defaultMaxMessageBytes
 		case !ok:
-			bytes = t.bytes
+			bytes, assumed = t.bytes, t.assumed && assumed
 		}
 		if known && bytes != t.bytes {
 			l.generation.Add(1)
 		}
-		l.topics[topic] = topicLimit{bytes: bytes, asOf: now}
+		l.topics[topic] = topicLimit{bytes: bytes, asOf: now, assumed: assumed}
 	}
 }
 

@@ -160,3 +160,31 @@ func TestRelayIsReadyAgainWithNothingLeftToPublish(t *testing.T) {
 	testenv.Eventually(t, "ready again", func() bool { return r.Health().Ready() })
 	fault.Remove()
 }
+
+// The client never gives up a record that was answered with a timeout, since
+// the broker may have it. That must not hold up the worker.
+func TestTopicInDoubtStopsNoOther(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.FakeKafka(t)
+	f := newFixture(t)
+	f.cfg.Brokers = cluster.ListenAddrs()
+	f.cfg.PublishTimeout = 2 * time.Second
+	good, bad := testenv.Topic(t, f.cfg.Brokers, 1), testenv.Topic(t, f.cfg.Brokers, 1)
+	consumer := testenv.Consume(t, f.cfg.Brokers, good)
+	fault := produceFault(kerr.RequestTimedOut, -1)
+	fault.Topic = bad
+	handle := cluster.Fault(fault)
+	f.start(t, quick)
+	waiting := testenv.Insert(t, f.pool, testenv.Sequence(bad, 5, "a")...)
+	var inserted []string
+	for i := range 20 {
+		inserted = append(inserted, testenv.Insert(t, f.pool, testenv.Event{
+			Topic: good, Key: "a", Payload: testenv.Payload(i + 1),
+		})...)
+		consumer.WaitFor(t, i+1)
+		testenv.Eventually(t, "it is marked", func() bool { return f.unpublished(t) <= len(waiting) })
+	}
+	consumer.CheckOnce(t, inserted)
+	handle.Remove()
+	f.waitDrained(t)
+}

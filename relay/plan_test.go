@@ -46,7 +46,9 @@ func fill(rows int, publishedAt string) string {
 
 func (f *fixture) checkPlans(t *testing.T) {
 	t.Helper()
-	sql := newStatements(pgtable.Name{Schema: "public", Table: "outbox_event"}, f.cfg.PublishTimeout, true)
+	table := pgtable.Name{Schema: "public", Table: "outbox_event"}
+	sql := newStatements(table, OrderKey, f.cfg.PublishTimeout, true)
+	anyOrder := newStatements(table, OrderNone, f.cfg.PublishTimeout, true)
 	const none = `'{}'::text[]`
 	for _, s := range []struct {
 		name, sql, types, args string
@@ -54,6 +56,7 @@ func (f *fixture) checkPlans(t *testing.T) {
 	}{
 		{"claim", sql.claim, "int, int, int, text[], text[], bigint[]", `50, 1, 0, ` + none + `, ` + none + `, '{}'`, true},
 		{"claim of a slice", sql.claim, "int, int, int, text[], text[], bigint[]", `1000, 2, 1, '{a,b}', '{c}', '{1,2}'`, true},
+		{"claim in any order", anyOrder.claim, "int, int, int, text[], text[], bigint[]", `50, 1, 0, ` + none + `, ` + none + `, '{}'`, true},
 		{"look", sql.look, "text[], text[], bigint[]", none + `, ` + none + `, '{}'`, true},
 		{"sample", sql.sample, "", "", true},
 		{"mark", sql.mark, "bigint[]", `'{1,2,3}'`, false},

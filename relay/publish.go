@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -42,8 +43,9 @@ type producer struct {
 	opts   []kgo.Opt
 	limits *topicLimits
 
-	client     *kgo.Client // nil until the next publish, after an exchange
-	generation int64       // of the limits that client knows
+	client     *kgo.Client   // nil until the next publish, after an exchange
+	known      *clientLimits // that client's
+	generation int64         // of the limits when it was made
 }
 
 // clientOptions are those of every Kafka client of the relay.
@@ -86,9 +88,6 @@ func newProducer(cfg *Config, limits *topicLimits) (*producer, error) {
 		kgo.RecordDeliveryTimeout(cfg.PublishTimeout/2),
 		kgo.ProduceRequestTimeout(min(cfg.PublishTimeout, 10*time.Second)),
 		kgo.RequestTimeoutOverhead(5*time.Second),
-		// The broker's limit is for a batch, not for a record: 50 rows of 5 kB
-		// in one batch are refused by a topic of 100 kB.
-		kgo.ProducerBatchMaxBytesFn(limits.batchMaxBytes),
 	)}
 	if err := p.connect(); err != nil {
 		return nil, err
@@ -103,11 +102,15 @@ func (p *producer) connect() error {
 		return nil
 	}
 	p.close()
-	client, err := kgo.NewClient(p.opts...)
+	known := &clientLimits{all: p.limits}
+	// The broker's limit is for a batch, not for a record: 50 rows of 5 kB in
+	// one batch are refused by a topic of 100 kB.
+	opts := append(slices.Clone(p.opts), kgo.ProducerBatchMaxBytesFn(known.batchMaxBytes))
+	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return fmt.Errorf("build Kafka producer: %w", err)
 	}
-	p.client, p.generation = client, generation
+	p.client, p.known, p.generation = client, known, generation
 	return nil
 }
 
@@ -181,9 +184,9 @@ func (p *producer) admit(e *event) (*kgo.Record, error) {
 		return nil, errInvalidTopicName(e.topic)
 	}
 	record := e.record()
-	if size, limit := e.size(record), p.limits.of(e.topic); size > limit {
+	if size, limit := e.size(record), p.known.of(e.topic); size > limit.bytes {
 		p.limits.doubt(e.topic)
-		return nil, &tooLargeError{size: size, limit: limit}
+		return nil, &tooLargeError{size: size, limit: limit.bytes, assumed: limit.assumed}
 	}
 	return record, nil
 }

@@ -77,7 +77,7 @@ func New(cfg Config, opts ...Option) (*Relay, error) {
 		cfg:      cfg,
 		table:    table,
 		log:      o.log,
-		sql:      newStatements(table, cfg.PublishTimeout, cfg.AsyncMark),
+		sql:      newStatements(table, cfg.Order, cfg.PublishTimeout, cfg.AsyncMark),
 		waits:    newWaits(&cfg, o.log),
 		database: &condition{name: "database", log: o.log},
 		kafka:    &condition{name: "kafka", log: o.log},

@@ -107,8 +107,9 @@ func (w *waits) rowFailed(ctx context.Context, f failure, final bool) {
 	}
 }
 
-// published ends the waits that these events show to be over.
-func (w *waits) published(ctx context.Context, events []event) {
+// published ends the waits that these events show to be over. A topic of which
+// other records failed goes on waiting.
+func (w *waits) published(ctx context.Context, events []event, failedTopics map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.rows) == 0 && len(w.topics) == 0 {
@@ -120,7 +121,7 @@ func (w *waits) published(ctx context.Context, events []event) {
 			delete(w.rows, e.id)
 			w.log.InfoContext(ctx, "row published after all", "id", e.id, "event_id", e.eventID, "attempts", x.attempts)
 		}
-		if x, known := w.topics[e.topic]; known {
+		if x, known := w.topics[e.topic]; known && !failedTopics[e.topic] {
 			w.topicRecovered(e.topic, x)
 		}
 	}

@@ -19,8 +19,8 @@ type worker struct {
 	publisher publisher
 	sizing    sizing
 	busy      busyKeys
-	full      bool          // the last claim reached its limit
-	settled   chan struct{} // closed once the last delivery in doubt is settled
+	full      bool // the last claim reached its limit
+	idle      bool // the last claim held nothing
 }
 
 // lead runs the first worker, the one that listens to the doorbell. It returns
@@ -29,11 +29,7 @@ func (w *worker) lead(stop, work context.Context) {
 	source := notify.Reconnect // what is there already
 	bell := w.r.bell.Load()
 	for failures := 0; ; {
-		if !w.r.cluster.isOpen() {
-			// For the length of the outage writers need not notify.
-			bell.Release(stop)
-		}
-		if w.r.cluster.pass(stop) != nil {
+		if w.waitForKafka(stop, bell) != nil {
 			return
 		}
 		w.r.metrics.wakes.WithLabelValues(string(source)).Inc()
@@ -41,7 +37,7 @@ func (w *worker) lead(stop, work context.Context) {
 		round, err := w.round(work, sweep)
 		if err == nil {
 			w.r.database.works(stop)
-			if sweep && round.Rows == 0 {
+			if sweep && w.idle {
 				w.r.cluster.nothingToPublish(stop)
 			}
 			source, err = bell.Wait(stop, round)
@@ -62,6 +58,21 @@ func (w *worker) lead(stop, work context.Context) {
 	}
 }
 
+// waitForKafka returns once the gate is open. Until then writers need not
+// notify.
+func (w *worker) waitForKafka(stop context.Context, bell *notify.Doorbell) error {
+	for !w.r.cluster.isOpen() {
+		bell.Release(stop)
+		ctx, cancel := context.WithTimeout(stop, w.r.cfg.PollInterval)
+		_ = w.r.cluster.pass(ctx) // or release the bell again, if that failed
+		cancel()
+		if stop.Err() != nil {
+			break
+		}
+	}
+	return stop.Err()
+}
+
 // assist runs the other workers: they join while there is a backlog.
 func (w *worker) assist(stop, work context.Context) {
 	for {
@@ -75,8 +86,9 @@ func (w *worker) assist(stop, work context.Context) {
 			if w.r.cluster.pass(stop) != nil {
 				break
 			}
-			if _, err := w.round(work, false); err != nil {
-				// The lead reports it and waits; this one waits to be called.
+			round, err := w.round(work, false)
+			if err != nil || round.Rows == 0 {
+				// The lead reports an error; this one waits to be called again.
 				break
 			}
 		}
@@ -122,7 +134,7 @@ func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 		return notify.Round{}, err
 	}
 	w.learn(claimed, win)
-	if len(claimed.events) == 0 {
+	if w.idle {
 		// A full window of rows that others hold says nothing about the rows
 		// behind it. Their keys are left out of the next claim.
 		return notify.Round{Full: w.full && (win.slices > 1 || len(claimed.held) > 0)}, rollback(ctx, conn)
@@ -137,7 +149,7 @@ func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	o := d.outcome()
 	err = w.end(work, conn, &o)
 	w.r.metrics.batch(len(claimed.events))
-	w.conclude(work, o, acked)
+	w.conclude(work, o, d.failedTopics(), acked)
 	if !decided {
 		w.settle(work, d)
 	}
@@ -151,13 +163,17 @@ func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	return notify.Round{Rows: len(o.acked), Full: more && len(o.acked) > 0}, nil
 }
 
-// publish gives Kafka what is left of the transaction's time, and a second only
-// where it has to prove itself after a failure.
+// publish gives Kafka what is left of the transaction's time, and less where it
+// has to prove itself after a failure.
 func (w *worker) publish(ctx context.Context, d *delivery) (decided bool) {
 	began := time.Now()
-	if w.r.cluster.onTrial() || w.r.waits.onTrial(d.events) {
+	limit, onTrial := w.r.cluster.trial()
+	if w.r.waits.onTrial(d.events) {
+		limit, onTrial = trialTimeout, true
+	}
+	if onTrial {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, trialTimeout)
+		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	decided = w.publisher.publish(ctx, d)
@@ -200,7 +216,7 @@ func (w *worker) window(sweep bool) window {
 }
 
 func (w *worker) learn(c claim, win window) {
-	w.full = c.full(win)
+	w.full, w.idle = c.full(win), len(c.events) == 0
 	contended := win.slices == 1 && w.r.assisting.Load() > 0
 	w.sizing.learn(c, win, contended)
 	w.busy.learn(time.Now(), c)
@@ -208,31 +224,27 @@ func (w *worker) learn(c claim, win window) {
 
 // settle waits in the background for records that are in doubt, and marks
 // those that turn out acknowledged. The worker goes on with a new client
-// meanwhile: one partition without a leader must not hold up all others. It
-// goes on at once only for the first delivery in doubt, so that an outage does
-// not pile them up.
+// meanwhile: one partition without a leader must not hold up all others. The
+// wait is bounded, since a record that the broker may have is never given up by
+// the client, and with it how many such clients there are; what is still in
+// doubt then is published again.
 //
 // Order does not suffer when such a record arrives late: by the rule, whatever
 // is published behind it in its key was published behind a repeat of it.
-func (w *worker) settle(ctx context.Context, d *delivery) {
+func (w *worker) settle(work context.Context, d *delivery) {
 	finish := w.publisher.detach()
-	if w.settled != nil {
-		select {
-		case <-w.settled:
-		case <-ctx.Done():
-		}
-	}
-	done := make(chan struct{})
-	w.settled = done
 	w.r.rounds.Go(func() {
-		defer close(done)
+		ctx, cancel := context.WithTimeout(work, w.r.cfg.PublishTimeout)
+		defer cancel()
 		finish(ctx)
 		o := d.outcome()
-		if len(o.acked) == 0 || !w.markLate(ctx, ids(o.acked)) {
+		if len(o.acked) == 0 || !w.markLate(work, ids(o.acked)) {
 			return
 		}
 		w.r.metrics.eventsPublished(o.acked, time.Now())
-		w.r.waits.published(ctx, o.acked)
+		w.r.waits.published(work, o.acked, d.failedTopics())
+		// It works, if slowly. The next one is given its full time.
+		w.r.cluster.publishWorked(work)
 	})
 }
 
@@ -260,10 +272,10 @@ func (w *worker) markLate(ctx context.Context, ids []int64) bool {
 // conclude draws the consequences of an outcome. Records that fail while others
 // are acknowledged say that something is wrong with their topic and not with
 // the cluster.
-func (w *worker) conclude(ctx context.Context, o outcome, acked time.Time) {
+func (w *worker) conclude(ctx context.Context, o outcome, failedTopics map[string]bool, acked time.Time) {
 	w.r.metrics.eventsPublished(o.acked, acked)
 	w.r.metrics.failed(o)
-	w.r.waits.published(ctx, o.acked)
+	w.r.waits.published(ctx, o.acked, failedTopics)
 
 	topics := o.topics
 	switch {
@@ -273,16 +285,16 @@ func (w *worker) conclude(ctx context.Context, o outcome, acked time.Time) {
 		topics = append(topics, o.outage...)
 		w.r.cluster.publishWorked(ctx)
 	}
-	failed := map[string]bool{}
+	told := map[string]bool{}
 	for _, f := range topics {
-		if !failed[f.event.topic] {
-			failed[f.event.topic] = true
+		if !told[f.event.topic] {
+			told[f.event.topic] = true
 			w.r.waits.topicFailed(ctx, f.event.topic, f.err)
 		}
 	}
 	for _, f := range o.rows {
-		_, final := errors.AsType[*tooLargeError](f.err)
-		w.r.waits.rowFailed(ctx, f, final)
+		tooLarge, local := errors.AsType[*tooLargeError](f.err)
+		w.r.waits.rowFailed(ctx, f, local && !tooLarge.assumed)
 	}
 }
 
