@@ -52,6 +52,10 @@ bench: ## benchmarks, on an embedded Postgres and a Kafka in process; BENCH=Late
 bench-kafka: ## the same against a real Kafka, started for them
 	$(WITHENV) -kafka -- $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 60m $(BENCH_FLAGS) ./bench
 
+.PHONY: model
+model: ## the doorbell's protocol and its mutants, checked with spin (Debian: spin)
+	sh notify/model.sh
+
 .PHONY: lint
 lint: $(GOLANGCI) ## static checks and formatting
 	$(GO) vet -tags realkafka ./...

@@ -21,8 +21,9 @@ $$;
 -- the transaction, which tells a relay about to sleep that rows may still come.
 --
 -- The try stands in the WHEN clause and not in the function because a call of
--- the function costs more than all else: writers came to 85 % of their speed
--- without the trigger with the try inside, to 95 % with it here.
+-- the function costs more than all else: 64 single-row writers came to 85 % of
+-- their speed without the trigger with the try inside, to 93 % (Postgres 18) and
+-- 97 % (Postgres 15) with it here. What is left is the lock, 4 us a commit.
 --
 -- Last, since from here to the end of the transaction writers have to wait.
 CREATE OR REPLACE TRIGGER outbox_relay_notify
