@@ -112,10 +112,10 @@ func (c *cluster) shut() {
 
 func (c *cluster) publishWorked(ctx context.Context) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.proof = false
 	c.attempts, c.trials = 0, 0
 	c.contact = time.Now()
-	c.mu.Unlock()
 	c.works(ctx)
 }
 
@@ -154,7 +154,7 @@ func (c *cluster) run(ctx context.Context) {
 func (c *cluster) probe(ctx context.Context) {
 	for {
 		c.mu.Lock()
-		attempts, proof, cause := c.attempts, c.proof, c.cause
+		attempts := c.attempts
 		c.attempts++
 		c.mu.Unlock()
 		if attempts > 0 {
@@ -173,14 +173,16 @@ func (c *cluster) probe(ctx context.Context) {
 			c.failed(ctx, err)
 			continue
 		}
-		if proof {
-			c.failed(ctx, cause)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		// Under the lock: a record acknowledged late may have been the proof
+		// while the ping was on its way.
+		if c.proof {
+			c.failed(ctx, c.cause)
 		} else {
 			c.works(ctx)
 		}
-		c.mu.Lock()
 		close(c.open)
-		c.mu.Unlock()
 		return
 	}
 }
