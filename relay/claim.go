@@ -223,17 +223,26 @@ func cut(rows []lockedRow, order Order, batch int) claim {
 // anyLeft asks whether any unpublished row remains, whoever holds it.
 func (s *statements) anyLeft(ctx context.Context, conn batcher, skip exclusions) (bool, error) {
 	var left bool
-	batch := &pgx.Batch{}
-	batch.Queue(s.begin)
-	batch.Queue(s.settings)
-	batch.Queue(s.look, nonNil(skip.keys), nonNil(skip.topics), nonNil(skip.ids)).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&left)
+	err := s.alone(ctx, conn, func(batch *pgx.Batch) {
+		batch.Queue(s.look, nonNil(skip.keys), nonNil(skip.topics), nonNil(skip.ids)).QueryRow(func(r pgx.Row) error {
+			return r.Scan(&left)
+		})
 	})
-	batch.Queue("COMMIT")
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+	if err != nil {
 		return false, fmt.Errorf("look for unpublished rows: %w", err)
 	}
 	return left, nil
+}
+
+// alone runs what queue adds in a transaction of its own, under the relay's
+// settings, in one round trip.
+func (s *statements) alone(ctx context.Context, conn batcher, queue func(*pgx.Batch)) error {
+	batch := &pgx.Batch{}
+	batch.Queue(s.begin)
+	batch.Queue(s.settings)
+	queue(batch)
+	batch.Queue("COMMIT")
+	return conn.SendBatch(ctx, batch).Close()
 }
 
 // nonNil keeps an empty list from becoming NULL: NOT IN (NULL) is never true,

@@ -28,15 +28,10 @@ func (s *statements) commit(ctx context.Context, conn batcher, ids []int64) erro
 }
 
 // markLate marks rows whose acknowledgement came after their transaction had
-// been rolled back. Until then somebody else may have published and marked
+// ended. Until then somebody else may have published and marked
 // them as well.
 func (s *statements) markLate(ctx context.Context, conn batcher, ids []int64) error {
-	batch := &pgx.Batch{}
-	batch.Queue(s.begin)
-	batch.Queue(s.settings)
-	batch.Queue(s.mark, ids)
-	batch.Queue("COMMIT")
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+	if err := s.alone(ctx, conn, func(batch *pgx.Batch) { batch.Queue(s.mark, ids) }); err != nil {
 		return fmt.Errorf("mark %d rows acknowledged late: %w", len(ids), err)
 	}
 	return nil

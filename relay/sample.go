@@ -73,12 +73,10 @@ func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
 		s      backlogSample
 		oldest float64
 	)
-	batch := &pgx.Batch{}
-	batch.Queue(r.sql.begin)
-	batch.Queue(r.sql.settings)
-	batch.Queue(r.sql.sample).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &s.unpublished) })
-	batch.Queue("COMMIT")
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+	err = r.sql.alone(ctx, conn, func(batch *pgx.Batch) {
+		batch.Queue(r.sql.sample).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &s.unpublished) })
+	})
+	if err != nil {
 		return backlogSample{}, fmt.Errorf("sample the backlog: %w", err)
 	}
 	s.oldest = time.Duration(min(max(0, oldest), longestLag.Seconds()) * float64(time.Second))
