@@ -4,16 +4,18 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// The classes of the two advisory locks; the object is the table's oid. A
+// The classes of the advisory locks; the object is the table's oid. A
 // two-part key is used so that pg_locks shows which table a lock belongs to.
 // bellClass stands in the trigger too.
 const (
 	bellClass     int32 = 0x6f627862 // "obxb"
 	sentinelClass int32 = 0x6f627873 // "obxs"
+	teamClass     int32 = 0x6f627874 // "obxt"
 )
 
 // Channel is the channel on which the trigger of the table with this oid
@@ -29,6 +31,10 @@ type session struct {
 	relid    uint32
 	sentinel bool
 	armed    bool
+
+	member     bool // of the team: holds its lock
+	team, rank int
+	idleLimit  time.Duration
 }
 
 const (
@@ -36,15 +42,8 @@ const (
 	unlockSQL = `SELECT pg_catalog.pg_advisory_unlock($1, $2)`
 )
 
-// trySentinel makes this relay the sentinel if no other is. On a connection
-// that already is, it only resets the server's idle_session_timeout.
+// trySentinel makes this relay the sentinel if no other is.
 func (s *session) trySentinel(ctx context.Context) error {
-	if s.sentinel {
-		if _, err := s.conn.Exec(ctx, "SELECT 1"); err != nil {
-			return fmt.Errorf("probe the listening connection: %w", err)
-		}
-		return nil
-	}
 	return s.try(ctx, sentinelClass, &s.sentinel)
 }
 
@@ -78,5 +77,19 @@ func (s *session) disarm(ctx context.Context) error {
 		return fmt.Errorf("release advisory lock (%d, %d): %w", bellClass, s.relid, err)
 	}
 	s.armed = false
+	return nil
+}
+
+// limitIdle has the server end this session once nothing was asked on it for
+// that long.
+func (s *session) limitIdle(ctx context.Context, limit time.Duration) error {
+	if s.idleLimit == limit {
+		return nil
+	}
+	const set = `SELECT pg_catalog.set_config('idle_session_timeout', $1, false)`
+	if _, err := s.conn.Exec(ctx, set, strconv.FormatInt(limit.Milliseconds(), 10)); err != nil {
+		return fmt.Errorf("set idle_session_timeout: %w", err)
+	}
+	s.idleLimit = limit
 	return nil
 }

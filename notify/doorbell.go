@@ -33,7 +33,7 @@ const (
 	Reconnect Source = "reconnect"
 )
 
-// Config holds what a Doorbell needs. All fields are required.
+// Config holds what a Doorbell needs. All fields but Glance are required.
 type Config struct {
 	// ListenURL must reach Postgres itself: a pooler in transaction mode lets
 	// LISTEN seem to work and delivers nothing.
@@ -51,8 +51,18 @@ type Config struct {
 	Poll time.Duration
 	// Look reports whether the table holds any unpublished row that is not left
 	// alone by decision. Rows locked by somebody else count.
-	Look   func(context.Context) (bool, error)
+	Look func(context.Context) (bool, error)
+	// Glance is Look for a relay at rest, in a single statement on q: it stands
+	// between a tick and a wake. It also selects the expressions in also, which
+	// begins with a comma unless it is empty, and scans them into dest. After an
+	// error, or without Glance, each tick wakes.
+	Glance func(ctx context.Context, q Querier, also string, dest ...any) (left bool, err error)
 	Logger *slog.Logger
+}
+
+// Querier is a connection or a pool.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // State is what a Doorbell knows of itself.
@@ -61,6 +71,9 @@ type State struct {
 	Listening bool
 	Sentinel  bool
 	Armed     bool
+	// Team is how many relays drain a backlog now, with this one, and Rank
+	// which of them it is, from 0. Team is 0 while this one does not.
+	Team, Rank int
 }
 
 // Doorbell wakes one waiting goroutine. Run must be running for it to hear
@@ -69,7 +82,8 @@ type Doorbell struct {
 	cfg        Config
 	connConfig *pgx.ConnConfig
 	control    string
-	probeEvery time.Duration
+
+	probeEvery, helperProbe time.Duration
 
 	requests chan request
 	wake     chan Source
@@ -80,6 +94,9 @@ type Doorbell struct {
 
 	attempts atomic.Int32  // to connect, since a probe last came back
 	relid    atomic.Uint32 // of the table, once connected
+	draining atomic.Int64  // until when this relay counts as draining, in ns since the epoch
+	glanced  atomic.Int64  // when the listening connection last saw nothing left
+	probeNow chan struct{}
 
 	mu      sync.Mutex
 	state   State
@@ -101,12 +118,14 @@ func New(cfg Config) (*Doorbell, error) {
 		connConfig.RuntimeParams["application_name"] = "outbox-relay"
 	}
 	d := &Doorbell{
-		cfg:        cfg,
-		connConfig: connConfig,
-		control:    "outbox_relay_ctl_" + rand.Text(),
-		probeEvery: min(cfg.Tick, 500*time.Millisecond),
-		requests:   make(chan request, 16),
-		wake:       make(chan Source, 1),
+		cfg:         cfg,
+		connConfig:  connConfig,
+		control:     "outbox_relay_ctl_" + rand.Text(),
+		probeEvery:  min(cfg.Tick, 500*time.Millisecond),
+		helperProbe: helperProbe,
+		requests:    make(chan request, 16),
+		wake:        make(chan Source, 1),
+		probeNow:    make(chan struct{}, 1),
 	}
 	d.waiter.nextTick = time.Now().Add(cfg.Tick)
 	d.waiter.lastRow = time.Now()
@@ -184,64 +203,7 @@ func (d *Doorbell) publishSession() {
 	}
 	d.state.Sentinel = d.session.sentinel
 	d.state.Armed = d.session.armed
-}
-
-// probe sends a notification to this relay's own connection again and again.
-// It shows that notifications arrive (a half-open TCP connection and a pooler
-// in transaction mode look healthy and deliver nothing), keeps the server from
-// taking the session for abandoned, and makes this relay the sentinel when the
-// former one has gone.
-func (d *Doorbell) probe(ctx context.Context) {
-	ticker := time.NewTicker(d.probeEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-		d.mu.Lock()
-		connected := d.closer != nil
-		d.mu.Unlock()
-		if !connected {
-			continue
-		}
-		err := d.onConnection(ctx, requestTimeout, func(ctx context.Context, s *session) error { return s.trySentinel(ctx) })
-		if ctx.Err() != nil {
-			return
-		}
-		d.heard(ctx, err)
-	}
-}
-
-// heard records the outcome of a probe. Only an answer ends deafness. A
-// connection that did not answer is closed: a half-open one would otherwise
-// block for as long as TCP allows.
-func (d *Doorbell) heard(ctx context.Context, err error) {
-	d.mu.Lock()
-	was, closer := d.deaf, d.closer
-	switch {
-	case err == nil:
-		d.deaf = false
-		d.attempts.Store(0)
-	case errors.Is(err, errDeaf):
-		d.deaf = true
-	}
-	deaf := d.deaf
-	d.state.Listening = closer != nil && !deaf
-	d.mu.Unlock()
-
-	if errors.Is(err, errDeaf) && closer != nil {
-		closer()
-	}
-	if was && !deaf {
-		d.cfg.Logger.InfoContext(ctx, "listener hears again")
-	}
-	if deaf && !was {
-		d.cfg.Logger.WarnContext(ctx, "listener connected but notifications do not arrive, polling until they do: "+
-			"point RELAY_LISTEN_URL directly at Postgres, not at a pooler in transaction mode")
-		d.ring(Reconnect)
-	}
+	d.state.Team, d.state.Rank = d.session.team, d.session.rank
 }
 
 // Release lets go of the bell, for a while in which the caller cannot claim

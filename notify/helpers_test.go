@@ -44,7 +44,7 @@ func (f *fixture) start(t *testing.T, mode Mode, tick time.Duration) (*Doorbell,
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.probeEvery = 50 * time.Millisecond
+	d.probeEvery, d.helperProbe = 50*time.Millisecond, 50*time.Millisecond
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()

@@ -93,13 +93,9 @@ func (d *Doorbell) reconnectPause(ctx context.Context) error {
 // setUp prepares the session. The settings are SET after connecting because
 // poolers refuse them as start-up parameters.
 func (d *Doorbell) setUp(ctx context.Context, conn *pgx.Conn) (relid uint32, err error) {
-	// A relay that is frozen (SIGSTOP, a paused VM) must not keep the bell and
-	// the sentinel's lock: the server ends the session after three missed
-	// probes. Notifications do not reset this clock, the probes' queries do.
-	idle := max(3*d.probeEvery, 1500*time.Millisecond)
 	_, err = conn.Exec(ctx, fmt.Sprintf(
-		"SET idle_session_timeout = %d; SET statement_timeout = %d; SET lock_timeout = 0",
-		idle.Milliseconds(), requestTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol)
+		"SET statement_timeout = %d; SET lock_timeout = 0", requestTimeout.Milliseconds()),
+		pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		return 0, fmt.Errorf("set up the listening session: %w", err)
 	}
@@ -124,7 +120,7 @@ type controlHandler struct{ d *Doorbell }
 func (h controlHandler) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := h.d.session.trySentinel(ctx); err != nil {
+	if err := h.d.takeRoles(ctx, h.d.session); err != nil {
 		// Closed, so that the next read fails and the listener starts anew:
 		// an error returned from here would only be logged.
 		_ = conn.Close(ctx)

@@ -10,6 +10,9 @@ const (
 	// armEvery keeps a relay at a rate near the threshold from spending its
 	// time on tries of the bell.
 	armEvery = 3 * time.Millisecond
+	// armSeldom is how far the tries back off while nothing comes and some
+	// writer's transaction stays open: each costs two statements.
+	armSeldom = 100 * time.Millisecond
 	// armBelow is the share of Rate below which the bell is taken again. The
 	// gap keeps a steady rate near the threshold from flipping: notified wakes
 	// then took 1.8 ms instead of 0.8.
@@ -17,16 +20,13 @@ const (
 	// idlePoll bounds how far polls back off while nothing comes and the bell
 	// cannot be had, for as long as some writer's transaction stays open.
 	idlePoll = 20 * time.Millisecond
-	// helperDelay lets the sentinel take what a notification announced. If all
-	// relays looked at once, each would take a part of a handful of rows and
-	// hold up the rest for the others.
-	helperDelay = 25 * time.Millisecond
+	// restAfter is how long nothing must have come before a tick or a poll
+	// looks instead of claiming.
+	restAfter = 20 * time.Millisecond
 	// adjustTimeout bounds how long a waiter that could poll waits for the bell.
 	adjustTimeout = 250 * time.Millisecond
-	// helperPoll is how often a helper looks while the bell is free: writers
-	// are silent then, and a sentinel that froze would be found out only by
-	// the tick.
-	helperPoll = 100 * time.Millisecond
+	// drainsFor is for how long a full claim shows that this relay drains.
+	drainsFor = time.Second
 )
 
 // Round is what the caller found since its last wait.
@@ -44,6 +44,8 @@ type waiter struct {
 	nextTick time.Time
 	lastRow  time.Time
 	lastArm  time.Time
+	bellFree bool // as a helper last saw it
+	asleep   bool // armed, and the look after that found nothing
 }
 
 // Wait returns when there may be something to claim. It must be called by one
@@ -51,15 +53,55 @@ type waiter struct {
 // caller may call again.
 func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 	now := time.Now()
-	w := &d.waiter
-	w.meter.add(now, r.Rows)
+	d.waiter.meter.add(now, r.Rows)
 	if r.Rows > 0 {
-		w.lastRow = now
+		d.waiter.lastRow = now
+		if r.Full {
+			d.draining.Store(now.Add(drainsFor).UnixNano())
+		}
 	}
+	d.waiter.asleep = false
+	for {
+		source, err := d.wait(ctx, r)
+		if err != nil || !d.forNothing(ctx, r, source) {
+			return source, err
+		}
+		r = Round{}
+	}
+}
+
+// forNothing reports whether there is nothing to wake the caller for. A claim
+// costs four statements and locks, a glance costs one.
+func (d *Doorbell) forNothing(ctx context.Context, r Round, source Source) bool {
+	if r.Full || d.cfg.Glance == nil || source == Reconnect {
+		return false
+	}
+	now := time.Now()
+	state := d.State()
+	switch {
+	case state.Listening && !state.Sentinel:
+		return d.glanceAsHelper(ctx)
+	case source == Notify || now.Sub(d.waiter.lastRow) < restAfter:
+		return false
+	case source == Tick && now.UnixNano()-d.glanced.Load() < int64(d.cfg.Tick):
+		return true // seen by the probe
+	}
+	left, err := d.cfg.Glance(ctx, d.cfg.Pool, "")
+	return err == nil && !left
+}
+
+// wait waits once.
+func (d *Doorbell) wait(ctx context.Context, r Round) (Source, error) {
+	now := time.Now()
+	w := &d.waiter
 	if !now.Before(w.nextTick) {
 		return d.tick(now), nil
 	}
 	state := d.State()
+	if w.asleep && state.Armed {
+		return d.sleep(ctx, time.Hour) // a tick for nothing
+	}
+	w.asleep = false
 	if r.Full && state.Armed && !d.wantArmed(now, true) {
 		// Also while there is no time to sleep: writers would go on notifying
 		// under just the load that the bell is there for.
@@ -107,42 +149,8 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 		// says so may be the one that the look has answered.
 		return Reconnect, nil
 	}
+	w.asleep = true
 	return d.sleep(ctx, time.Hour)
-}
-
-// waitAsHelper leaves the first look to the sentinel.
-func (d *Doorbell) waitAsHelper(ctx context.Context) (Source, error) {
-	limit := time.Hour
-	free, err := d.bellFree(ctx)
-	if err != nil {
-		return "", err
-	}
-	if free {
-		limit = helperPoll
-	}
-	s, err := d.sleep(ctx, limit)
-	if err != nil || s != Notify {
-		return s, err
-	}
-	timer := time.NewTimer(helperDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return Notify, nil
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-}
-
-// bellFree finds out as a writer does, in a transaction of its own.
-func (d *Doorbell) bellFree(ctx context.Context) (free bool, err error) {
-	const try = `SELECT pg_catalog.pg_try_advisory_xact_lock_shared($1, $2)`
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if err := d.cfg.Pool.QueryRow(ctx, try, bellClass, int32(d.relid.Load())).Scan(&free); err != nil {
-		return false, fmt.Errorf("try the bell: %w", err)
-	}
-	return free, nil
 }
 
 // adjust takes or releases the bell as mode and rate want it, and reports
@@ -155,7 +163,7 @@ func (d *Doorbell) adjust(ctx context.Context, armed, empty bool) (bool, error) 
 	case armed && !want:
 		_ = d.onConnection(ctx, adjustTimeout, func(ctx context.Context, s *session) error { return s.disarm(ctx) })
 		return false, ctx.Err()
-	case !armed && want && empty && now.Sub(w.lastArm) >= armEvery:
+	case !armed && want && empty && now.Sub(w.lastArm) >= min(max(now.Sub(w.lastRow)/8, armEvery), armSeldom):
 		w.lastArm = now
 		_ = d.onConnection(ctx, adjustTimeout, func(ctx context.Context, s *session) error { return s.arm(ctx) })
 		return d.State().Armed, ctx.Err()

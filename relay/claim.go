@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
+	"github.com/outbox-relay/outbox-relay/notify"
 )
 
 // statements are the relay's queries on one table.
@@ -19,6 +20,10 @@ type statements struct {
 	claim    string
 	mark     string
 	look     string
+	fetch    string
+	highest  string
+	holders  string
+	lowest   string
 	sample   string
 }
 
@@ -49,19 +54,23 @@ const settingsSQL = `SELECT pg_catalog.set_config('enable_seqscan', 'off', true)
 // claimColumns are those of a claimed row. created_at is left out where it has
 // no RFC 3339 form (infinity, the year 10000), so that one strange row does not
 // fail the statement for all; the payload is read as text, which is jsonb's own
-// form and keeps numbers of any size, and only of rows that were locked.
+// form and keeps numbers of any size, and only of rows that were locked. One
+// that is stored in more than $9 bytes stays behind: complete fetches it if it
+// still fits into the batch.
 const claimColumns = `c.id, c.event_id::text, c.event_type, c.topic, c.partition_key,
        CASE WHEN c.created_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00' THEN c.created_at END,
-       CASE WHEN l.id IS NOT NULL THEN c.payload::text END,
+       pg_catalog.pg_column_size(c.payload),
+       CASE WHEN l.id IS NOT NULL AND pg_catalog.pg_column_size(c.payload) <= $9::int THEN c.payload::text END,
        l.id IS NOT NULL`
 
 // claimSQL walks the partial index in id order and tries to lock each row
 // beside the walk. The walk itself takes no lock, so it shows the rows that
 // somebody else holds as well: they are what ends a key.
 //
-// $1 window, $2 and $3 slice $3 of $2 (the mask, because abs() overflows), $4
-// keys, $5 topics and $6 rows to leave out. The lists are
-// unnested: NOT IN over a subquery is hashed, <> ALL over an array is not.
+// $1 and $2 low-water bound, $3 window, $4 and $5 slice $5 of $4 (the mask,
+// because abs() overflows), $6 keys, $7 topics and $8 rows to leave out. The
+// lists are unnested: NOT IN over a subquery is hashed, <> ALL over an array is
+// not.
 const claimSQL = `SELECT ` + claimColumns + `
   FROM (` + walkSQL + `) c
   LEFT JOIN LATERAL (SELECT o.id
@@ -74,12 +83,13 @@ const claimSQL = `SELECT ` + claimColumns + `
 const walkSQL = `SELECT id, event_id, event_type, topic, partition_key, created_at, payload
           FROM %[1]s
          WHERE published_at IS NULL
-           AND ($2::int = 1 OR (pg_catalog.hashtext(partition_key) & 2147483647) %% $2::int = $3::int)
-           AND partition_key NOT IN (SELECT pg_catalog.unnest($4::text[]))
-           AND topic NOT IN (SELECT pg_catalog.unnest($5::text[]))
-           AND id NOT IN (SELECT pg_catalog.unnest($6::bigint[]))
+           AND ` + aboveSQL + `
+           AND ($4::int = 1 OR (pg_catalog.hashtext(partition_key) & 2147483647) %% $4::int = $5::int)
+           AND partition_key NOT IN (SELECT pg_catalog.unnest($6::text[]))
+           AND topic NOT IN (SELECT pg_catalog.unnest($7::text[]))
+           AND id NOT IN (SELECT pg_catalog.unnest($8::bigint[]))
          ORDER BY id
-         LIMIT $1::int`
+         LIMIT $3::int`
 
 // claimAnySQL is the claim without the order rule. Rows that others hold mean
 // nothing to it, so it steps over them before they count.
@@ -88,14 +98,19 @@ const claimAnySQL = `SELECT ` + claimColumns + `
            FOR UPDATE SKIP LOCKED) c
  CROSS JOIN LATERAL (SELECT c.id) l`
 
-// lookSQL asks for any unpublished row that is not left alone by decision.
-// Rows locked by others count. ORDER BY id keeps it on the partial index.
-const lookSQL = `SELECT EXISTS (SELECT FROM %[1]s
+// lookSQL asks for the first unpublished row that is not left alone by decision.
+// Rows locked by others count.
+//
+// A scalar subquery keeps its ORDER BY, and with it the walk on the partial
+// index, also where the settings are not in force; an EXISTS loses it.
+const lookSQL = `SELECT (SELECT id FROM %[1]s
          WHERE published_at IS NULL
-           AND partition_key NOT IN (SELECT pg_catalog.unnest($1::text[]))
-           AND topic NOT IN (SELECT pg_catalog.unnest($2::text[]))
-           AND id NOT IN (SELECT pg_catalog.unnest($3::bigint[]))
-         ORDER BY id)`
+           AND ` + aboveSQL + `
+           AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
+           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[]))
+           AND id NOT IN (SELECT pg_catalog.unnest($5::bigint[]))
+         ORDER BY id
+         LIMIT 1) IS NOT NULL`
 
 func newStatements(table pgtable.Name, order Order, publishTimeout time.Duration, asyncMark bool) statements {
 	claim := claimSQL
@@ -113,6 +128,10 @@ func newStatements(table pgtable.Name, order Order, publishTimeout time.Duration
 		claim:    fmt.Sprintf(claim, table.Sanitize()),
 		mark:     fmt.Sprintf(markSQL, table.Sanitize()),
 		look:     fmt.Sprintf(lookSQL, table.Sanitize()),
+		fetch:    fmt.Sprintf(fetchSQL, table.Sanitize()),
+		highest:  fmt.Sprintf(highestSQL, table.Sanitize()),
+		holders:  holdersSQL,
+		lowest:   fmt.Sprintf(lowestSQL, table.Sanitize()),
 		sample:   fmt.Sprintf(sampleSQL, table.Sanitize()),
 	}
 }
@@ -127,6 +146,19 @@ type window struct {
 	slices int // 1: all rows
 	slice  int
 	skip   exclusions
+	above  bound
+	bytes  int // payload bytes published, at most, but for the first row
+}
+
+// inline is the largest stored size of a payload that comes with its row. The
+// rows of a window that is wider than the batch come without: most of them are
+// left for later.
+func (w *window) inline() int {
+	const largest = 8 << 10
+	if w.limit > w.batch {
+		return -1
+	}
+	return largest
 }
 
 // exclusions are rows that a claim leaves alone.
@@ -143,26 +175,30 @@ type claim struct {
 	held   []string // keys whose next row somebody else holds
 	walked int      // rows seen, locked or not
 	bytes  int      // payload bytes of events
+	first  int64    // lowest and highest id seen, 0 without any
+	last   int64
+	heavy  bool // rows were left because of the batch's bytes
 }
 
-// take opens a transaction and claims rows, in one round trip. On an error the
-// connection may be in a failed transaction: give it back, the pool closes
-// such connections.
+// take opens a transaction and claims rows, in one round trip unless payloads
+// are large. On an error the connection may be in a failed transaction: give it
+// back, the pool closes such connections.
 func (s *statements) take(ctx context.Context, conn batcher, w window, order Order) (claim, error) {
 	batch := &pgx.Batch{}
 	batch.Queue(s.begin)
 	batch.Queue(s.settings)
 	rows := make([]lockedRow, 0, min(w.limit, 1000))
-	batch.Queue(s.claim, w.limit, w.slices, w.slice,
-		nonNil(w.skip.keys), nonNil(w.skip.topics), nonNil(w.skip.ids)).Query(func(r pgx.Rows) error {
+	batch.Queue(s.claim, w.above.id, w.above.server, w.limit, w.slices, w.slice,
+		nonNil(w.skip.keys), nonNil(w.skip.topics), nonNil(w.skip.ids), w.inline()).Query(func(r pgx.Rows) error {
 		var err error
-		rows, err = scanRows(r, rows)
+		rows, err = scanRows(r, rows, w.bytes)
 		return err
 	})
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return claim{}, fmt.Errorf("claim rows: %w", err)
 	}
-	return cut(rows, order, w.batch), nil
+	c := cut(rows, order, w.batch)
+	return c, s.complete(ctx, conn, &c, w.bytes)
 }
 
 // batcher is a connection: *pgxpool.Conn or *pgx.Conn.
@@ -175,13 +211,22 @@ type lockedRow struct {
 	mine bool
 }
 
-func scanRows(r pgx.Rows, rows []lockedRow) ([]lockedRow, error) {
-	var created pgtype.Timestamptz
+// scanRows keeps payloads until they have filled the batch's bytes. What is
+// stored in little may unpack to much.
+func scanRows(r pgx.Rows, rows []lockedRow, bytes int) ([]lockedRow, error) {
+	var (
+		created pgtype.Timestamptz
+		payload pgtype.DriverBytes // valid until the next row
+	)
 	for r.Next() {
 		var row lockedRow
 		if err := r.Scan(&row.id, &row.eventID, &row.eventType, &row.topic, &row.key,
-			&created, &row.payload, &row.mine); err != nil {
+			&created, &row.stored, &payload, &row.mine); err != nil {
 			return nil, err
+		}
+		if payload != nil && bytes > 0 {
+			row.payload = slices.Clone(payload)
+			bytes -= len(payload)
 		}
 		if created.Valid {
 			row.createdAt = created.Time
@@ -193,7 +238,9 @@ func scanRows(r pgx.Rows, rows []lockedRow) ([]lockedRow, error) {
 
 // full tells whether the claim was cut short by its window: more rows are
 // likely.
-func (c *claim) full(w window) bool { return c.walked >= w.limit || len(c.events) >= w.batch }
+func (c *claim) full(w window) bool {
+	return c.walked >= w.limit || len(c.events) >= w.batch || c.heavy
+}
 
 // cut applies the order rule: of each key, the rows up to the first that
 // somebody else holds; and of those the first few that make a batch. The rows
@@ -203,6 +250,9 @@ func cut(rows []lockedRow, order Order, batch int) claim {
 	// The join promises no order.
 	slices.SortFunc(rows, func(a, b lockedRow) int { return int(min(max(a.id-b.id, -1), 1)) })
 	c := claim{walked: len(rows), events: make([]event, 0, min(batch, len(rows)))}
+	if len(rows) > 0 {
+		c.first, c.last = rows[0].id, rows[len(rows)-1].id
+	}
 	held := map[string]bool{}
 	for i := range rows {
 		row := &rows[i]
@@ -211,7 +261,6 @@ func cut(rows []lockedRow, order Order, batch int) claim {
 		case row.mine && len(c.events) == batch:
 		case row.mine:
 			c.events = append(c.events, row.event)
-			c.bytes += len(row.payload)
 		case order == OrderKey:
 			held[row.key] = true
 			c.held = append(c.held, row.key)
@@ -220,18 +269,31 @@ func cut(rows []lockedRow, order Order, batch int) claim {
 	return c
 }
 
-// anyLeft asks whether any unpublished row remains, whoever holds it.
-func (s *statements) anyLeft(ctx context.Context, conn batcher, skip exclusions) (bool, error) {
+// anyLeft asks whether any unpublished row above the bound remains, whoever
+// holds it.
+func (s *statements) anyLeft(ctx context.Context, conn batcher, skip exclusions, above bound) (bool, error) {
 	var left bool
 	err := s.alone(ctx, conn, func(batch *pgx.Batch) {
-		batch.Queue(s.look, nonNil(skip.keys), nonNil(skip.topics), nonNil(skip.ids)).QueryRow(func(r pgx.Row) error {
-			return r.Scan(&left)
-		})
+		batch.Queue(s.look, lookArgs(skip, above)...).QueryRow(func(r pgx.Row) error { return r.Scan(&left) })
 	})
 	if err != nil {
 		return false, fmt.Errorf("look for unpublished rows: %w", err)
 	}
 	return left, nil
+}
+
+// glance is anyLeft for a relay at rest: one statement, under the role's own
+// settings. It also selects what else is asked for.
+func (s *statements) glance(ctx context.Context, q notify.Querier, skip exclusions, above bound, also string, dest ...any) (left bool, err error) {
+	row := q.QueryRow(ctx, s.look+also, lookArgs(skip, above)...)
+	if err := row.Scan(append([]any{&left}, dest...)...); err != nil {
+		return false, fmt.Errorf("look for unpublished rows: %w", err)
+	}
+	return left, nil
+}
+
+func lookArgs(skip exclusions, above bound) []any {
+	return []any{above.id, above.server, nonNil(skip.keys), nonNil(skip.topics), nonNil(skip.ids)}
 }
 
 // alone runs what queue adds in a transaction of its own, under the relay's

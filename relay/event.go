@@ -13,7 +13,8 @@ type event struct {
 	eventType string
 	topic     string
 	key       string
-	payload   []byte    // the jsonb's own text
+	payload   []byte    // the jsonb's own text; nil until it is fetched
+	stored    int       // bytes that the payload takes in the table
 	createdAt time.Time // zero when it has no RFC 3339 form
 }
 

@@ -49,16 +49,22 @@ func (f *fixture) checkPlans(t *testing.T) {
 	table := pgtable.Name{Schema: "public", Table: "outbox_event"}
 	sql := newStatements(table, OrderKey, f.cfg.PublishTimeout, true)
 	anyOrder := newStatements(table, OrderNone, f.cfg.PublishTimeout, true)
-	const none = `'{}'::text[]`
+	const (
+		none       = `'{}'::text[]`
+		claimTypes = "bigint, timestamptz, int, int, int, text[], text[], bigint[], int"
+	)
 	for _, s := range []struct {
 		name, sql, types, args string
 		walks                  bool // on the partial index, in its order
 	}{
-		{"claim", sql.claim, "int, int, int, text[], text[], bigint[]", `50, 1, 0, ` + none + `, ` + none + `, '{}'`, true},
-		{"claim of a slice", sql.claim, "int, int, int, text[], text[], bigint[]", `1000, 2, 1, '{a,b}', '{c}', '{1,2}'`, true},
-		{"claim in any order", anyOrder.claim, "int, int, int, text[], text[], bigint[]", `50, 1, 0, ` + none + `, ` + none + `, '{}'`, true},
-		{"look", sql.look, "text[], text[], bigint[]", none + `, ` + none + `, '{}'`, true},
-		{"sample", sql.sample, "", "", true},
+		{"claim", sql.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true},
+		{"claim of a slice", sql.claim, claimTypes, `1000, now(), 1000, 2, 1, '{a,b}', '{c}', '{1,2}', 8192`, true},
+		{"claim in any order", anyOrder.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true},
+		{"look", sql.look, "bigint, timestamptz, text[], text[], bigint[]", `0, NULL, ` + none + `, ` + none + `, '{}'`, true},
+		{"lowest", sql.lowest, "bigint, timestamptz", `0, NULL`, true},
+		{"highest", sql.highest, "", "", false},
+		{"fetch", sql.fetch, "bigint[]", `'{1,2,3}'`, false},
+		{"sample", sql.sample, "bigint, timestamptz", `0, NULL`, true},
 		{"mark", sql.mark, "bigint[]", `'{1,2,3}'`, false},
 	} {
 		plan := f.explain(t, sql, s.sql, s.types, s.args)

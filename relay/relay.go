@@ -25,6 +25,7 @@ type Relay struct {
 	metrics *metrics
 
 	waits    *waits
+	low      lowWater
 	database *condition
 	kafka    *condition
 
@@ -201,6 +202,7 @@ func (r *Relay) newBell() (*notify.Doorbell, error) {
 		Rate:      r.cfg.BellRate,
 		Poll:      r.cfg.BellPoll,
 		Look:      r.look,
+		Glance:    r.glance,
 		Logger:    r.log,
 	})
 }
@@ -214,7 +216,36 @@ func (r *Relay) look(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer conn.Release()
-	return r.sql.anyLeft(ctx, conn, r.waits.exclusions())
+	return r.sql.anyLeft(ctx, conn, r.waits.exclusions(), r.low.bound())
+}
+
+// glance is what the doorbell asks on a tick at rest.
+func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest ...any) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
+	defer cancel()
+	began := time.Now()
+	above := r.low.from(began)
+	left, err := r.sql.glance(ctx, q, r.waits.exclusions(), above, also, dest...)
+	if err != nil || left {
+		return left, err
+	}
+	if above == (bound{}) {
+		now := time.Now()
+		r.low.swept(0, now, now.Sub(began), r.cfg.PollInterval)
+	}
+	r.database.works(ctx)
+	r.cluster.nothingToPublish(ctx)
+	return false, nil
+}
+
+// team is how many relays drain the backlog, and which of them this one is.
+func (r *Relay) team() (size, rank int) {
+	bell := r.bell.Load()
+	if bell == nil {
+		return 1, 0
+	}
+	s := bell.State()
+	return max(1, s.Team), s.Rank
 }
 
 func (r *Relay) newWorkers() ([]*worker, error) {

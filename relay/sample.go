@@ -11,7 +11,7 @@ import (
 
 const (
 	// sampleEvery bounds what observing the backlog costs.
-	sampleEvery   = 5 * time.Second
+	sampleEvery   = 10 * time.Second
 	sampleTimeout = 2 * time.Second
 	// longestLag keeps a created_at of ages ago from overflowing.
 	longestLag = 100 * 365 * 24 * time.Hour
@@ -24,9 +24,9 @@ const sampleSQL = `SELECT coalesce(extract(epoch FROM pg_catalog.clock_timestamp
        CASE WHEN counted.n < 10000 THEN counted.n
             ELSE (SELECT max(id) FROM %[1]s) - first.id + 1 END
   FROM (SELECT count(*) AS n
-          FROM (SELECT FROM %[1]s WHERE published_at IS NULL ORDER BY id LIMIT 10000) u) counted
+          FROM (SELECT FROM %[1]s WHERE published_at IS NULL AND ` + aboveSQL + ` ORDER BY id LIMIT 10000) u) counted
   LEFT JOIN LATERAL (SELECT id, CASE WHEN isfinite(created_at) THEN created_at END AS created_at
-          FROM %[1]s WHERE published_at IS NULL ORDER BY id LIMIT 1) first ON true`
+          FROM %[1]s WHERE published_at IS NULL AND ` + aboveSQL + ` ORDER BY id LIMIT 1) first ON true`
 
 type backlogSample struct {
 	oldest      time.Duration
@@ -73,8 +73,9 @@ func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
 		s      backlogSample
 		oldest float64
 	)
+	above := r.low.bound()
 	err = r.sql.alone(ctx, conn, func(batch *pgx.Batch) {
-		batch.Queue(r.sql.sample).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &s.unpublished) })
+		batch.Queue(r.sql.sample, above.id, above.server).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &s.unpublished) })
 	})
 	if err != nil {
 		return backlogSample{}, fmt.Errorf("sample the backlog: %w", err)

@@ -176,6 +176,10 @@ func (s *stress) claim(ctx context.Context, w *worker) {
 	for ctx.Err() == nil {
 		round, err := w.round(ctx, rand.IntN(4) == 0)
 		s.rounds.Add(1)
+		if w.index == 0 && err == nil {
+			w.moveDue = true
+			err = w.moveLowWater(ctx)
+		}
 		if err != nil || round.Rows == 0 {
 			sleep(ctx, rand.N(3*time.Millisecond))
 		}

@@ -21,6 +21,8 @@ type worker struct {
 	busy      busyKeys
 	full      bool // the last claim reached its limit
 	idle      bool // the last claim held nothing
+
+	moveDue bool // the low-water bound, by the lead
 }
 
 // lead runs the first worker, the one that listens to the doorbell. It returns
@@ -33,13 +35,19 @@ func (w *worker) lead(stop, work context.Context) {
 			return
 		}
 		w.r.metrics.wakes.WithLabelValues(string(source)).Inc()
-		sweep := source == notify.Tick || source == notify.Reconnect
-		round, err := w.round(work, sweep)
+		if source == notify.Reconnect {
+			w.r.low.sweepNow()
+		}
+		tick := source == notify.Tick || source == notify.Reconnect
+		round, err := w.round(work, tick)
 		if err == nil {
 			w.r.database.works(stop)
-			if sweep && w.idle {
+			if tick && w.idle {
 				w.r.cluster.nothingToPublish(stop)
 			}
+			err = w.moveLowWater(work)
+		}
+		if err == nil {
 			source, err = bell.Wait(stop, round)
 		}
 		if stop.Err() != nil {
@@ -114,10 +122,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// round claims, publishes and marks once. A sweep looks at every row: those of
-// all slices, and of keys that were busy a moment ago. Its error is the
-// database's; failures of Kafka are dealt with here.
-func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
+// round claims, publishes and marks once. On a tick it looks at every row: those
+// of all slices, of keys that were busy a moment ago, and below the low-water
+// bound. Its error is the database's; failures of Kafka are dealt with here.
+func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(work, w.r.cfg.PublishTimeout)
 	defer cancel()
@@ -127,13 +135,20 @@ func (w *worker) round(work context.Context, sweep bool) (notify.Round, error) {
 	}
 	defer conn.Release()
 
-	win := w.window(sweep)
+	win := w.window(tick, began)
+	claiming := time.Now()
 	claimed, err := w.r.sql.take(ctx, conn, win, w.r.cfg.Order)
 	w.r.metrics.claimSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		return notify.Round{}, err
 	}
 	w.learn(claimed, win)
+	if win.above == (bound{}) {
+		w.r.low.swept(claimed.first, time.Now(), time.Since(claiming), w.r.cfg.PollInterval)
+	}
+	if w.index == 0 {
+		w.moveDue = w.r.low.due(time.Now(), claimed, tick)
+	}
 	if w.idle {
 		// A full window of rows that others hold says nothing about the rows
 		// behind it. Their keys are left out of the next claim.
@@ -200,17 +215,31 @@ func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o *outcome) error 
 }
 
 // window decides what the next claim looks at. Under a backlog that several
-// workers share, each keeps to its slice of the keys, so that they do not
-// contend for the same rows; order does not rest on it.
-func (w *worker) window(sweep bool) window {
+// relays and workers share, each keeps to its slice of the keys, so that they do
+// not contend for the same rows; order does not rest on it.
+func (w *worker) window(tick bool, now time.Time) window {
 	batch := w.sizing.batch()
-	win := window{limit: batch * w.sizing.widen, batch: batch, slices: 1, skip: w.r.waits.exclusions()}
-	if sweep || w.r.cfg.Order == OrderNone {
+	win := window{
+		limit: batch * w.sizing.widen, batch: batch, bytes: w.r.cfg.BatchBytes,
+		slices: 1, skip: w.r.waits.exclusions(),
+	}
+	if tick {
+		win.above = w.r.low.from(now)
+	} else {
+		win.above = w.r.low.bound()
+	}
+	if tick || w.r.cfg.Order == OrderNone {
 		return win
 	}
-	win.skip.keys = append(win.skip.keys, w.busy.skip(time.Now())...)
-	if n := w.r.cfg.Workers; n > 1 && w.full && w.r.assisting.Load() > 0 {
-		win.slices, win.slice = n, w.index
+	win.skip.keys = append(win.skip.keys, w.busy.skip(now)...)
+	if w.full {
+		team, rank := w.r.team()
+		workers := 1
+		if w.r.assisting.Load() > 0 {
+			workers = w.r.cfg.Workers
+		}
+		// First by relay, so that relays may have different numbers of workers.
+		win.slices, win.slice = team*workers, rank+team*w.index
 	}
 	return win
 }
@@ -220,6 +249,21 @@ func (w *worker) learn(c claim, win window) {
 	contended := win.slices == 1 && w.r.assisting.Load() > 0
 	w.sizing.learn(c, win, contended)
 	w.busy.learn(time.Now(), c)
+}
+
+func (w *worker) moveLowWater(ctx context.Context) error {
+	if !w.moveDue {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
+	defer cancel()
+	return w.r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		state, err := w.r.sql.tableState(ctx, conn, w.r.table.Sanitize(), w.r.low.bound())
+		if err == nil {
+			w.r.low.learn(time.Now(), state)
+		}
+		return err
+	})
 }
 
 // settle waits in the background for records that are in doubt, and marks

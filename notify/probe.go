@@ -1,0 +1,140 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// helperProbe is how often a helper at rest probes. It holds nothing that
+// others wait for.
+const helperProbe = 5 * time.Second
+
+// probe sends a notification to this relay's own connection again and again.
+// It shows that notifications arrive (a half-open TCP connection and a pooler
+// in transaction mode look healthy and deliver nothing), keeps the server from
+// taking the session for abandoned, and makes this relay the sentinel when the
+// former one has gone.
+func (d *Doorbell) probe(ctx context.Context) {
+	ticker := time.NewTicker(d.probeEvery)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ticker.C:
+			if d.helps() && time.Since(last) < d.helperProbe {
+				continue
+			}
+		case <-d.probeNow:
+		case <-ctx.Done():
+			return
+		}
+		d.mu.Lock()
+		connected := d.closer != nil
+		d.mu.Unlock()
+		if !connected {
+			continue
+		}
+		last = time.Now()
+		err := d.onConnection(ctx, requestTimeout, d.answer)
+		if ctx.Err() != nil {
+			return
+		}
+		d.heard(ctx, err)
+	}
+}
+
+// helps reports whether this relay is a helper at rest that hears.
+func (d *Doorbell) helps() bool {
+	s := d.State()
+	return s.Listening && !s.Sentinel && s.Team == 0 && !d.drains(time.Now())
+}
+
+// drains reports whether claims came back full a moment ago.
+func (d *Doorbell) drains(now time.Time) bool { return now.UnixNano() < d.draining.Load() }
+
+// answer is what the listening connection does for a probe: it sees to this
+// relay's roles, with one query at least, which resets the server's
+// idle_session_timeout. At rest that query is the tick's look.
+func (d *Doorbell) answer(ctx context.Context, s *session) error {
+	if err := d.takeRoles(ctx, s); err != nil {
+		return err
+	}
+	if s.sentinel && !s.member && d.cfg.Glance != nil {
+		return d.glanceForTick(ctx, s)
+	}
+	if _, err := s.conn.Exec(ctx, "SELECT 1"); err != nil {
+		return fmt.Errorf("probe the listening connection: %w", err)
+	}
+	return nil
+}
+
+// takeRoles makes this relay the sentinel if no other is, and one of the team
+// while it drains.
+func (d *Doorbell) takeRoles(ctx context.Context, s *session) error {
+	if err := s.trySentinel(ctx); err != nil {
+		return err
+	}
+	if err := s.joinTeam(ctx, d.drains(time.Now())); err != nil {
+		return err
+	}
+	return s.limitIdle(ctx, d.idleLimit(s))
+}
+
+// glanceForTick looks for rows on the listening connection. If the look itself
+// fails, the waiter's own tick has to do.
+func (d *Doorbell) glanceForTick(ctx context.Context, s *session) error {
+	left, err := d.cfg.Glance(ctx, s.conn, "")
+	switch {
+	case err != nil && s.conn.IsClosed():
+		return fmt.Errorf("probe the listening connection: %w", err)
+	case err == nil && !left:
+		d.glanced.Store(time.Now().UnixNano())
+	case err == nil:
+		d.ring(Tick)
+	}
+	return nil
+}
+
+// idleLimit is the idle_session_timeout. A relay that is frozen (SIGSTOP, a
+// paused VM) must not keep the bell, the sentinel's lock or its place in the
+// team: the server ends the session after three missed probes. Notifications do
+// not reset this clock, the probes' queries do.
+func (d *Doorbell) idleLimit(s *session) time.Duration {
+	every := d.helperProbe
+	if s.sentinel || s.team > 0 {
+		every = d.probeEvery
+	}
+	return max(3*every, 1500*time.Millisecond)
+}
+
+// heard records the outcome of a probe. Only an answer ends deafness. A
+// connection that did not answer is closed: a half-open one would otherwise
+// block for as long as TCP allows.
+func (d *Doorbell) heard(ctx context.Context, err error) {
+	d.mu.Lock()
+	was, closer := d.deaf, d.closer
+	switch {
+	case err == nil:
+		d.deaf = false
+		d.attempts.Store(0)
+	case errors.Is(err, errDeaf):
+		d.deaf = true
+	}
+	deaf := d.deaf
+	d.state.Listening = closer != nil && !deaf
+	d.mu.Unlock()
+
+	if errors.Is(err, errDeaf) && closer != nil {
+		closer()
+	}
+	if was && !deaf {
+		d.cfg.Logger.InfoContext(ctx, "listener hears again")
+	}
+	if deaf && !was {
+		d.cfg.Logger.WarnContext(ctx, "listener connected but notifications do not arrive, polling until they do: "+
+			"point RELAY_LISTEN_URL directly at Postgres, not at a pooler in transaction mode")
+		d.ring(Reconnect)
+	}
+}

@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// bound is an id at or below which a server's table holds nothing more to
+// publish. Claims start their walk above it.
+//
+// A published row leaves a dead entry at the head of the partial index. While
+// any transaction in the cluster is older than that, nothing can remove it, and
+// every walk from the start steps over all of them: at 200,000 a claim takes
+// longer than to publish what it found.
+type bound struct {
+	id     int64
+	server time.Time // when that server was started
+}
+
+// lowWater finds the bound. That all rows up to an id are published in a
+// snapshot is not enough: a writer draws the id of a row before its transaction
+// becomes visible in any way, even before it has a transaction id, and the row
+// may come at any time later. With a bound above it, the next events of its key
+// would overtake it. So
+//
+//  1. an id is chosen that was drawn already,
+//  2. all transactions that then had the table open for writing must have
+//     ended: whoever drew an id up to the chosen one is among them,
+//  3. and a snapshot taken after that must show nothing unpublished up to it.
+//
+// What is left are rows that come to be without drawing an id first: one made
+// unpublished again, one with an id of the writer's choice or from a sequence
+// with a cache. A sweep walks from the start, finds them, and takes the bound
+// back.
+type lowWater struct {
+	mu        sync.Mutex
+	found     bound
+	nextSweep time.Time
+
+	// Owned by the lead.
+	chosen  bound
+	holders []string // virtual transaction ids
+	tried   time.Time
+}
+
+const (
+	// lowWaterStep is how many ids may lie between the bound and the first
+	// unpublished row before the bound is moved without waiting for the tick. A
+	// walk over as many dead entries takes about a millisecond.
+	lowWaterStep = 2000
+	// lowWaterPause spares the database while the bound cannot move.
+	lowWaterPause = 20 * time.Millisecond
+)
+
+// highestSQL is an id that was drawn already.
+const highestSQL = `SELECT pg_catalog.pg_postmaster_start_time(),
+       coalesce((SELECT id FROM %[1]s ORDER BY id DESC LIMIT 1), 0)`
+
+// holdersSQL lists the transactions that have the table open for writing.
+const holdersSQL = `SELECT coalesce(pg_catalog.array_agg(virtualtransaction), '{}')
+  FROM pg_catalog.pg_locks
+ WHERE locktype = 'relation'
+   AND relation = $1::text::regclass
+   AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+   AND mode = 'RowExclusiveLock'
+   AND granted`
+
+// lowestSQL is the first unpublished row above the bound, whatever it waits for:
+// a row that is left out of the claims for now keeps its place in its key.
+const lowestSQL = `SELECT coalesce((SELECT id FROM %[1]s
+         WHERE published_at IS NULL AND ` + aboveSQL + `
+         ORDER BY id LIMIT 1), 0)`
+
+// aboveSQL is a condition on the index: the row is above the bound ($1, $2). The
+// server is told by its start, since after a failover, to which a pooler's
+// connection is no witness, ids may start lower.
+const aboveSQL = `id > CASE WHEN pg_catalog.pg_postmaster_start_time() = $2::timestamptz THEN $1::bigint ELSE 0 END`
+
+// state is what the server shows, in the order in which it was asked for.
+type tableState struct {
+	server  time.Time
+	highest int64
+	holders []string
+	lowest  int64
+}
+
+func (s *statements) tableState(ctx context.Context, conn batcher, table string, above bound) (tableState, error) {
+	var t tableState
+	err := s.alone(ctx, conn, func(batch *pgx.Batch) {
+		batch.Queue(s.highest).QueryRow(func(r pgx.Row) error { return r.Scan(&t.server, &t.highest) })
+		batch.Queue(s.holders, table).QueryRow(func(r pgx.Row) error { return r.Scan(&t.holders) })
+		batch.Queue(s.lowest, above.id, above.server).QueryRow(func(r pgx.Row) error { return r.Scan(&t.lowest) })
+	})
+	if err != nil {
+		return t, fmt.Errorf("move the low-water bound: %w", err)
+	}
+	return t, nil
+}
+
+func (l *lowWater) bound() bound {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.found
+}
+
+// due tells whether to move the bound now.
+func (l *lowWater) due(now time.Time, c claim, tick bool) bool {
+	far := c.first-l.bound().id > lowWaterStep
+	return (tick && c.walked > 0 || far) && now.Sub(l.tried) >= lowWaterPause
+}
+
+// learn moves the bound by one more state of the table.
+func (l *lowWater) learn(now time.Time, t tableState) {
+	l.tried = now
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := !l.chosen.server.IsZero() && l.chosen.server.Equal(t.server)
+	if known && l.inDoubt(t.holders) {
+		return
+	}
+	if known {
+		l.found = l.chosen
+		if t.lowest > 0 {
+			l.found.id = min(l.found.id, t.lowest-1)
+		}
+	}
+	l.chosen, l.holders = bound{t.highest, t.server}, t.holders
+}
+
+// inDoubt tells whether any transaction that had the table open when the id was
+// chosen may still be under way. One that was prepared since goes on under
+// another name, which begins with -1.
+func (l *lowWater) inDoubt(holders []string) bool {
+	return slices.ContainsFunc(holders, func(h string) bool {
+		return slices.Contains(l.holders, h) || strings.HasPrefix(h, "-1/")
+	})
+}
+
+// from is where a tick starts to look: at the start of the index, unless that
+// took long a moment ago.
+func (l *lowWater) from(now time.Time) bound {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.nextSweep) {
+		return l.found
+	}
+	return bound{}
+}
+
+// swept learns from a walk from the start: its first row, or 0, and what it
+// took. The bound goes back to below the row. Under a transaction that is open
+// for long such a walk takes ever longer, and then it comes less often, so that
+// a twentieth of the time at most goes into it.
+func (l *lowWater) swept(first int64, now time.Time, took, every time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first > 0 && first <= l.found.id {
+		l.found.id = first - 1
+		l.chosen = bound{}
+	}
+	if took > every/20 {
+		l.nextSweep = now.Add(20 * took)
+	}
+}
+
+// sweepNow undoes what swept put off: rows may have come from anywhere.
+func (l *lowWater) sweepNow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nextSweep = time.Time{}
+}

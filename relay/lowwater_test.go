@@ -1,0 +1,267 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-relay/outbox-relay/internal/pgtable"
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+)
+
+// A writer draws the id of its row, and stalls before its transaction has an id
+// of its own: no snapshot tells of it. A bound by snapshots alone goes past that
+// row, and the next event of its key overtakes it. The relay's own does not.
+func TestBoundWaitsForAWriterThatNoSnapshotShows(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.bounded()
+	f.exec(t, `
+		CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END';
+		CREATE TRIGGER stall BEFORE INSERT ON outbox_event FOR EACH ROW
+			WHEN (NEW.event_type = 'stalls') EXECUTE FUNCTION stall()`)
+	// A sequence logs every 32nd id, and that one does give its transaction an id.
+	testenv.Insert(t, f.pool, testenv.Sequence("a.b.c", 10, "other")...)
+	gate, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = gate.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := gate.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	first := testenv.Event{Topic: "a.b.c", Key: "k", Type: "stalls", Payload: testenv.Payload(1)}
+	written := make(chan error, 1)
+	go func() {
+		_, err := testenv.InsertInto(t.Context(), f.pool, pgx.Identifier{"outbox_event"}, first)
+		written <- err
+	}()
+	testenv.Eventually(t, "the writer stalls without a transaction id", func() bool {
+		var stalled bool
+		err := f.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			 WHERE datname = current_database() AND wait_event = 'advisory' AND backend_xid IS NULL)`).Scan(&stalled)
+		return err == nil && stalled
+	})
+
+	testenv.Insert(t, f.pool, testenv.Sequence("a.b.c", 10, "other")...)
+	f.markAll(t)
+	// Nothing that a snapshot shows is unpublished, and no transaction with an
+	// id is under way in this table.
+	obvious := b.state(t)
+	if obvious.lowest != 0 {
+		t.Fatalf("row %d is visible as unpublished", obvious.lowest)
+	}
+	for range 5 {
+		b.move(t)
+	}
+	if got := b.low.bound().id; got > 10 {
+		t.Errorf("the bound went to %d while row 11 was still to come", got)
+	}
+
+	if err := gate.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	// The next event of the key, written after the first was committed.
+	testenv.Insert(t, f.pool, testenv.Event{Topic: "a.b.c", Key: "k", Payload: testenv.Payload(2)})
+	claimed := func(above bound) (payloads []string) {
+		for _, e := range b.claim(t, above).events {
+			payloads = append(payloads, string(e.payload))
+		}
+		return payloads
+	}
+	if got, want := claimed(b.low.bound()), []string{`{"seq": 1}`, `{"seq": 2}`}; !slices.Equal(got, want) {
+		t.Errorf("above the bound stand %v, want %v", got, want)
+	}
+	if got, want := claimed(bound{obvious.highest, obvious.server}), []string{`{"seq": 2}`}; !slices.Equal(got, want) {
+		t.Errorf("above the obvious bound stand %v, want the disorder %v: this test does not exercise what it is for", got, want)
+	}
+
+	f.markAll(t)
+	b.move(t)
+	b.move(t)
+	if got := b.low.bound().id; got != b.state(t).highest {
+		t.Errorf("with all published the bound is %d, want the last row's", got)
+	}
+}
+
+// While a transaction holds the horizon, nothing removes the dead entries of
+// published rows. A claim above the bound does not even see them.
+func TestClaimsAboveTheBoundDoNotReadWhatIsPublished(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.bounded()
+	horizon, err := f.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = horizon.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := horizon.Exec(t.Context(), `SELECT FROM outbox_event`); err != nil {
+		t.Fatal(err)
+	}
+	f.exec(t, fill(20_000, "NULL"))
+	f.markAll(t)
+	f.exec(t, fill(5, "NULL"))
+	b.move(t)
+	b.move(t)
+	above := b.low.bound()
+	if above.id != 20_000 {
+		t.Fatalf("the bound is %d, want the last published row's id, 20000", above.id)
+	}
+	from, fromStart := f.buffers(t, b.sql, above), f.buffers(t, b.sql, bound{})
+	t.Logf("a claim reads %d pages above the bound, %d without", from, fromStart)
+	if from*4 > fromStart {
+		t.Errorf("a claim reads %d pages above the bound and %d without", from, fromStart)
+	}
+}
+
+// What comes to be below the bound in other ways than by an id that was drawn
+// is found by the sweep, and the bound goes back.
+func TestSweepFindsRowsBelowTheBound(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	r := f.start(t)
+	testenv.Insert(t, f.pool, testenv.Sequence(topic, 3*lowWaterStep, "a", "b")...)
+	f.waitDrained(t)
+	testenv.Eventually(t, "the bound has moved", func() bool { return r.low.bound().id > 1000 })
+	f.exec(t, `UPDATE outbox_event SET published_at = NULL WHERE id IN (10, 11)`)
+	f.waitDrained(t)
+	if got := r.low.bound().id; got >= 10 {
+		t.Errorf("the bound is %d, though row 10 was found below it", got)
+	}
+}
+
+func TestLowWaterBound(t *testing.T) {
+	t.Parallel()
+	server := time.Date(2024, 5, 1, 8, 0, 0, 0, time.UTC)
+	state := func(highest, lowest int64, holders ...string) tableState {
+		return tableState{server: server, highest: highest, lowest: lowest, holders: holders}
+	}
+	promoted := state(50, 0)
+	promoted.server = server.Add(time.Hour)
+	for name, tc := range map[string]struct {
+		states []tableState
+		want   int64
+	}{
+		"one state shows nothing":                   {[]tableState{state(100, 0)}, 0},
+		"two do, with nobody writing":               {[]tableState{state(100, 0), state(120, 0)}, 100},
+		"a writer is waited for":                    {[]tableState{state(100, 0, "3/7"), state(120, 0, "3/7")}, 0},
+		"a writer that came later is not":           {[]tableState{state(100, 0), state(120, 0, "3/8")}, 100},
+		"one of two writers is left":                {[]tableState{state(100, 0, "3/7", "4/1"), state(120, 0, "4/1", "3/8")}, 0},
+		"its end lets the bound move":               {[]tableState{state(100, 0, "3/7"), state(110, 0, "3/7"), state(120, 0, "3/8")}, 100},
+		"the next id is waited for anew":            {[]tableState{state(100, 0), state(120, 0, "3/8"), state(130, 0, "3/8")}, 100},
+		"a prepared transaction has another name":   {[]tableState{state(100, 0, "3/7"), state(120, 0, "-1/845")}, 0},
+		"an unpublished row is not passed":          {[]tableState{state(100, 0), state(120, 40)}, 39},
+		"one beyond the id does not matter":         {[]tableState{state(100, 0), state(120, 110)}, 100},
+		"another server knows nothing of the first": {[]tableState{state(100, 0), promoted}, 0},
+		"and starts anew":                           {[]tableState{state(100, 0), state(100, 0), promoted, promoted}, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var l lowWater
+			for _, s := range tc.states {
+				l.learn(time.Now(), s)
+			}
+			if got := l.bound().id; got != tc.want {
+				t.Errorf("the bound is %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// bounded is a low-water bound that a test moves by hand.
+type bounded struct {
+	f   *fixture
+	sql statements
+	low lowWater
+}
+
+func (f *fixture) bounded() *bounded {
+	table := pgtable.Name{Schema: "public", Table: "outbox_event"}
+	return &bounded{f: f, sql: newStatements(table, OrderKey, f.cfg.PublishTimeout, true)}
+}
+
+func (b *bounded) state(t *testing.T) tableState {
+	t.Helper()
+	conn, err := b.f.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	state, err := b.sql.tableState(t.Context(), conn, "public.outbox_event", b.low.bound())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func (b *bounded) move(t *testing.T) {
+	t.Helper()
+	b.low.learn(time.Now(), b.state(t))
+}
+
+// claim returns what a claim would publish, and gives the rows free.
+func (b *bounded) claim(t *testing.T, above bound) claim {
+	t.Helper()
+	conn, err := b.f.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	c, err := b.sql.take(t.Context(), conn, window{limit: 50, batch: 50, slices: 1, bytes: 1 << 20, above: above}, OrderKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rollback(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (f *fixture) markAll(t *testing.T) {
+	t.Helper()
+	f.exec(t, `UPDATE outbox_event SET published_at = now() WHERE published_at IS NULL`)
+}
+
+// buffers counts the pages that a claim reads.
+func (f *fixture) buffers(t *testing.T, sql statements, above bound) (pages int) {
+	t.Helper()
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), sql.settings, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) "+sql.claim, pgx.QueryExecModeExec,
+		above.id, above.server, 50, 1, 0, []string{}, []string{}, []int64{}, 8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		if line = strings.TrimSpace(line); pages == 0 && strings.HasPrefix(line, "Buffers: shared hit=") {
+			if _, err := fmt.Sscanf(line, "Buffers: shared hit=%d", &pages); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
