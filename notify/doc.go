@@ -38,6 +38,15 @@
 // # Several relays
 //
 // One of them, the sentinel, holds a second advisory lock; it alone arms the
-// bell and polls. The others hear the notifications too, look a little later,
-// and try on each tick to become sentinel.
+// bell and polls. The others hear the notifications too and look a little later.
+// Relays whose claims come back full hold a third lock, shared, and find in
+// pg_locks how many they are, so that each can keep to a slice of the keys.
+//
+// # At rest
+//
+// The sentinel probes its listening connection every 500 ms: it notifies itself,
+// and the look for rows that a tick needs is the query of that probe. A helper
+// looks once a tick, in a statement that also tells whether the place of the
+// sentinel is free, and probes every 5 s. A claim is made only when such a look
+// found a row.
 package notify

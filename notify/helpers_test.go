@@ -19,11 +19,13 @@ type fixture struct {
 	url  string
 	pool *pgxpool.Pool
 	log  *testenv.Log
+
+	helperProbe time.Duration
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{url: testenv.Database(t), log: testenv.Logs(t)}
+	f := &fixture{url: testenv.Database(t), log: testenv.Logs(t), helperProbe: 50 * time.Millisecond}
 	if _, err := migrations.Up(t.Context(), f.url, outboxEvent, migrations.Options{Logger: f.log.Logger}); err != nil {
 		t.Fatal(err)
 	}
@@ -34,17 +36,21 @@ func newFixture(t *testing.T) *fixture {
 var outboxEvent = pgtable.Name{Schema: "public", Table: "outbox_event"}
 
 // start runs a doorbell until the test ends or the returned function is called.
-func (f *fixture) start(t *testing.T, mode Mode, tick time.Duration) (*Doorbell, func()) {
+func (f *fixture) start(t *testing.T, mode Mode, tick time.Duration, change ...func(*Config)) (*Doorbell, func()) {
 	t.Helper()
-	d, err := New(Config{
+	cfg := Config{
 		ListenURL: f.url, Pool: f.pool, Table: outboxEvent,
 		Mode: mode, Tick: tick, Rate: 300, Poll: time.Millisecond,
 		Look: f.look, Logger: f.log.Logger,
-	})
+	}
+	for _, apply := range change {
+		apply(&cfg)
+	}
+	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.probeEvery, d.helperProbe = 50*time.Millisecond, 50*time.Millisecond
+	d.probeEvery, d.helperProbe = 50*time.Millisecond, f.helperProbe
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()

@@ -92,6 +92,7 @@ func (d *Doorbell) glanceForTick(ctx context.Context, s *session) error {
 	case err == nil && !left:
 		d.glanced.Store(time.Now().UnixNano())
 	case err == nil:
+		d.glanced.Store(0)
 		d.ring(Tick)
 	}
 	return nil

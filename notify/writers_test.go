@@ -15,7 +15,7 @@ import (
 
 func fixtureAt(t *testing.T, url string) *fixture {
 	t.Helper()
-	f := &fixture{url: url, log: testenv.Logs(t)}
+	f := &fixture{url: url, log: testenv.Logs(t), helperProbe: 50 * time.Millisecond}
 	if _, err := migrations.Up(t.Context(), f.url, outboxEvent, migrations.Options{Logger: f.log.Logger}); err != nil {
 		t.Fatal(err)
 	}

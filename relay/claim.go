@@ -242,6 +242,13 @@ func (c *claim) full(w window) bool {
 	return c.walked >= w.limit || len(c.events) >= w.batch || c.heavy
 }
 
+// huge tells whether a few rows used up the batch's bytes. One worker is enough
+// for such rows, and each more would need as much memory.
+func (c *claim) huge(w window) bool {
+	const few = 8
+	return len(c.events) > 0 && c.bytes/len(c.events) > w.bytes/few
+}
+
 // cut applies the order rule: of each key, the rows up to the first that
 // somebody else holds; and of those the first few that make a batch. The rows
 // behind stay locked until the transaction ends, and are left for a later

@@ -21,6 +21,7 @@ type worker struct {
 	busy      busyKeys
 	full      bool // the last claim reached its limit
 	idle      bool // the last claim held nothing
+	huge      bool // the last claim held huge rows
 
 	moveDue bool // the low-water bound, by the lead
 }
@@ -95,7 +96,7 @@ func (w *worker) assist(stop, work context.Context) {
 				break
 			}
 			round, err := w.round(work, false)
-			if err != nil || round.Rows == 0 {
+			if err != nil || round.Rows == 0 || w.huge {
 				// The lead reports an error; this one waits to be called again.
 				break
 			}
@@ -171,7 +172,7 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	if err != nil {
 		return notify.Round{}, err
 	}
-	if w.full {
+	if w.full && !w.huge {
 		w.r.callAssistants()
 	}
 	more := w.full || win.slices > 1
@@ -245,7 +246,7 @@ func (w *worker) window(tick bool, now time.Time) window {
 }
 
 func (w *worker) learn(c claim, win window) {
-	w.full, w.idle = c.full(win), len(c.events) == 0
+	w.full, w.idle, w.huge = c.full(win), len(c.events) == 0, c.huge(win)
 	contended := win.slices == 1 && w.r.assisting.Load() > 0
 	w.sizing.learn(c, win, contended)
 	w.busy.learn(time.Now(), c)

@@ -148,9 +148,15 @@ func (v variables) applicationName(t *testing.T, name string) string {
 // variable, or 20.
 func rounds(t *testing.T, variable string) int {
 	t.Helper()
+	return setting(t, variable, 20)
+}
+
+// setting reads a whole number above 0 from the environment.
+func setting(t *testing.T, variable string, fallback int) int {
+	t.Helper()
 	value := os.Getenv(variable)
 	if value == "" {
-		return 20
+		return fallback
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {
