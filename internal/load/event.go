@@ -32,7 +32,7 @@ type InsertFunc func(ctx context.Context, conn *pgx.Conn, event Event) error
 func InsertOutbox(table pgtable.Name) InsertFunc {
 	statement := OutboxStatement(table)
 	return func(ctx context.Context, conn *pgx.Conn, event Event) error {
-		_, err := conn.Exec(ctx, statement, event.Row("load", event.Key, "load.sent", event.payload())...)
+		_, err := conn.Exec(ctx, statement, event.Row("load", event.Key, "load.sent", event.Payload())...)
 		return err
 	}
 }
@@ -49,9 +49,9 @@ func (e Event) Row(aggregateType, aggregateID, eventType string, payload []byte)
 	return []any{e.ID, aggregateType, aggregateID, eventType, payload, e.Topic, e.Key}
 }
 
-// payload is JSON of about PayloadSize bytes, and of no less than the event's
+// Payload is JSON of about PayloadSize bytes, and of no less than the event's
 // own fields take.
-func (e Event) payload() []byte {
+func (e Event) Payload() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"key":%q,"seq":%d,"fill":"`, e.Key, e.Seq)
 	if fill := e.PayloadSize - b.Len() - 2; fill > 0 {
