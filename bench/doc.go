@@ -21,9 +21,9 @@
 //     p999-ms run from just before the INSERT to the consumer. behind-ms is by
 //     how much the most delayed INSERT missed its time: if it comes near the
 //     percentiles, the machine was the limit and not the relay.
-//   - Drain/workers=N and Drain/relays=2: events/s over a backlog of
-//     BENCH_DRAIN_ROWS rows, from the start of the relay to the mark of the last
-//     row. relays=2 are two with two workers each.
+//   - Drain/workers=N and Drain/relays=N: events/s over a backlog of
+//     BENCH_DRAIN_ROWS rows, from the start of the relays to the mark of the last
+//     row. relays=N are so many with two workers each.
 //   - Writers/...: commits/s of BENCH_WRITERS connections that write without
 //     pause. Each case is measured in slices that alternate with slices on an
 //     equal table without trigger, so that both see the same machine; compare

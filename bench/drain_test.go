@@ -17,6 +17,7 @@ func BenchmarkDrain(b *testing.B) {
 		{"workers=1", 1, 1},
 		{"workers=2", 1, 2},
 		{"relays=2", 2, 2},
+		{"relays=4", 4, 2},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			rows := setting(b, "BENCH_DRAIN_ROWS", 100_000)
@@ -35,7 +36,7 @@ func drain(b *testing.B, rows, relays, workers int) time.Duration {
 	b.StopTimer()
 	defer b.StartTimer()
 	o := newOutbox(b)
-	o.preload(b, rows)
+	o.fill(b, nil, backlog{rows: rows, keys: 1000, keyPrefix: "key-", topic: o.topic})
 
 	b.StartTimer()
 	began := time.Now()
@@ -53,24 +54,4 @@ func drain(b *testing.B, rows, relays, workers int) time.Duration {
 	}
 	o.verifyTopic(b)
 	return took
-}
-
-// preload writes rows of 1,000 keys in turn. The event ids ascend as those of
-// real writers do: random ones would spread the marks' index entries over the
-// whole index and measure that.
-func (o *outbox) preload(b *testing.B, rows int) {
-	b.Helper()
-	statement := "INSERT INTO " + o.table.Sanitize() + `
-		(event_id, aggregate_type, aggregate_id, event_type, payload, topic, partition_key)
-		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint + n), 12, '0')
-		        || '7' || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid,
-		       'load', key, 'load.sent',
-		       jsonb_build_object('seq', n, 'fill', repeat('x', $2::int)), $3::text, key
-		FROM (SELECT n, 'key-' || n % 1000 AS key FROM generate_series(1, $1::int) AS n) AS series
-		ORDER BY n`
-	const fields = len(`{"seq": 100000, "fill": ""}`)
-	fill := max(0, payloadBytes(b)-fields)
-	if _, err := o.pool.Exec(b.Context(), statement, rows, fill, o.topic); err != nil {
-		b.Fatalf("write a backlog of %d rows: %v", rows, err)
-	}
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"testing"
 
 	"github.com/outbox-relay/outbox-relay/internal/load"
@@ -20,39 +19,17 @@ func BenchmarkHotKeys(b *testing.B) {
 
 func benchmarkHotKeys(b *testing.B, order relay.Order) {
 	const rate = 2000
-	o := newOutbox(b)
-	ledger := load.NewLedger()
-	consumer := o.consume(b, ledger)
+	f := newOutbox(b).startFlow(b, load.NewLedger(), nil)
 	var stops []func()
 	for range 2 {
-		r, stop := o.relay(b, func(cfg *relay.Config) { cfg.Order, cfg.Workers = order, 2 })
+		r, stop := f.relay(b, func(cfg *relay.Config) { cfg.Order, cfg.Workers = order, 2 })
 		awaitReady(b, r)
 		stops = append(stops, stop)
 	}
-	writer := &load.Writer{
-		URL:    o.cfg.DatabaseURL,
-		Insert: load.InsertOutbox(o.table),
-		Ledger: ledger,
-		Topics: []string{o.topic},
-		Keys:   4, KeyPrefix: "hot-",
-		Conns:       4,
-		Rate:        rate,
-		Count:       b.N * int(rate*passLength(b).Seconds()),
-		PayloadSize: payloadBytes(b),
-	}
-	if err := writer.Run(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	settle, cancel := context.WithTimeout(b.Context(), settleTimeout)
-	defer cancel()
-	if err := ledger.Await(settle); err != nil {
-		b.Error(err)
-	}
-	o.awaitMarked(b)
-	for _, stop := range stops {
-		stop()
-	}
-	found := catchUp(b, consumer, ledger)
+	writer := f.writer(b, rate, b.N*int(rate*passLength(b).Seconds()))
+	writer.Keys, writer.KeyPrefix, writer.Conns = 4, "hot-", 4
+	f.write(b, writer)
+	found := f.finish(b, stops...)
 	if order == relay.OrderKey {
 		check(b, found)
 	}

@@ -138,76 +138,13 @@ func (o *outbox) awaitMarked(b *testing.B) {
 	}
 }
 
-// consume starts a consumer of the topic, which stops with the benchmark.
-func (o *outbox) consume(b *testing.B, ledger *load.Ledger) *load.Consumer {
-	b.Helper()
-	consumer, err := load.NewConsumer(o.cfg.Brokers, []string{o.topic}, ledger)
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
-	var group errgroup.Group
-	group.Go(func() error { return consumer.Run(ctx) })
-	b.Cleanup(func() {
-		cancel()
-		if err := group.Wait(); err != nil {
-			b.Error(err)
-		}
-		consumer.Close()
-	})
-	return consumer
-}
-
-// verdict reads the topic to its end, and fails the benchmark unless each event
-// in the ledger is there once and in order. No relay may run any more.
-func verdict(b *testing.B, consumer *load.Consumer, ledger *load.Ledger) load.Report {
-	b.Helper()
-	report := catchUp(b, consumer, ledger)
-	check(b, report)
-	return report
-}
-
-// catchUp reads the topic to its end.
-func catchUp(b *testing.B, consumer *load.Consumer, ledger *load.Ledger) load.Report {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), settleTimeout)
-	defer cancel()
-	if err := consumer.CatchUp(ctx); err != nil {
-		b.Fatal(err)
-	}
-	return ledger.Report()
-}
-
+// check fails the benchmark unless each event is there once and in order.
 func check(b *testing.B, report load.Report) {
 	b.Helper()
 	if report.Lost+report.Duplicates+report.OutOfOrder+report.Unknown > 0 {
 		b.Errorf("of %d committed events %d were lost, %d repeated, %d out of order; %d records are of no event",
 			report.Committed, report.Lost, report.Duplicates, report.OutOfOrder, report.Unknown)
 	}
-}
-
-// verifyTopic holds the topic against the table, whose rows are all committed.
-// The events of a key have to come in the order of their ids.
-func (o *outbox) verifyTopic(b *testing.B) {
-	b.Helper()
-	rows, err := o.pool.Query(b.Context(), "SELECT event_id, partition_key, id FROM "+o.table.Sanitize())
-	if err != nil {
-		b.Fatal(err)
-	}
-	ledger := load.NewLedger()
-	event := load.Event{Topic: o.topic}
-	now := time.Now()
-	for rows.Next() {
-		if err := rows.Scan(&event.ID, &event.Key, &event.Seq); err != nil {
-			b.Fatal(err)
-		}
-		ledger.Sending(event, now)
-		ledger.Committed(event.ID, now)
-	}
-	if err := rows.Err(); err != nil {
-		b.Fatalf("read the rows of %s: %v", o.table, err)
-	}
-	verdict(b, o.consume(b, ledger), ledger)
 }
 
 // setting reads a whole number above 0 from the environment.
