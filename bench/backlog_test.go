@@ -2,6 +2,7 @@ package bench
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,11 +18,11 @@ type backlog struct {
 	published  bool // marked as such by a relay of long ago
 }
 
-// fill writes the rows in one transaction and enters them into the ledger,
-// unless it is nil, just before the commit. The event ids ascend as those of
+// fill writes the rows in one transaction, enters them into the ledger, unless
+// it is nil, and returns the time just before the commit. The event ids ascend as those of
 // real writers do: random ones would spread the marks' index entries over the
 // whole index and measure that.
-func (o *outbox) fill(b *testing.B, ledger *load.Ledger, what backlog) {
+func (o *outbox) fill(b *testing.B, ledger *load.Ledger, what backlog) (committing time.Time) {
 	b.Helper()
 	statement := "INSERT INTO " + o.table.Sanitize() + `
 		(event_id, aggregate_type, aggregate_id, event_type, payload, topic, partition_key, published_at)
@@ -43,12 +44,16 @@ func (o *outbox) fill(b *testing.B, ledger *load.Ledger, what backlog) {
 			return err
 		}
 		if ledger != nil {
-			return enter(ledger, rows)
+			err = enter(ledger, rows)
+		} else {
+			rows.Close()
+			err = rows.Err()
 		}
-		rows.Close()
-		return rows.Err()
+		committing = time.Now()
+		return err
 	})
 	if err != nil {
 		b.Fatalf("write a backlog of %d rows: %v", what.rows, err)
 	}
+	return committing
 }

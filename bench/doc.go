@@ -24,6 +24,12 @@
 //   - Drain/workers=N and Drain/relays=N: events/s over a backlog of
 //     BENCH_DRAIN_ROWS rows, from the start of the relays to the mark of the last
 //     row. relays=N are so many with two workers each.
+//   - PinnedHorizon: whether drain and latency stay what they were while a
+//     snapshot is held open. See BenchmarkPinnedHorizon.
+//   - Fairness: what a frozen relay or slow acknowledgements on some keys do to
+//     all others. See BenchmarkFairness.
+//   - Start: the first event, and the new ones, of a relay that starts before a
+//     backlog in a large table. See BenchmarkStart.
 //   - Writers/...: commits/s of BENCH_WRITERS connections that write without
 //     pause. Each case is measured in slices that alternate with slices on an
 //     equal table without trigger, so that both see the same machine; compare
@@ -39,14 +45,20 @@
 //   - BENCH_DRAIN_ROWS: rows of the backlog, 100000.
 //   - BENCH_PAYLOAD_BYTES: approximate size of a payload, 128.
 //   - BENCH_WRITERS: connections of Writers, 64.
+//   - BENCH_PINNED_ROWS, BENCH_PINNED_RATE: events of PinnedHorizon, 20000, and
+//     how many of them come a second, 2000. The drain gets slower with the number;
+//     200000 shows whether it is bounded.
+//   - BENCH_FROZEN_ROWS: how many rows the frozen relay of Fairness holds, 5000, or
+//     a list, as in 500,5000,20000.
+//   - BENCH_START_WAITING, BENCH_START_PUBLISHED: rows of Start, 20000 and 100000.
 //   - RELAY_... and KAFKA_...: the relay's own settings, so that any of them can
 //     be put to the test, as in RELAY_NOTIFY=always.
 //
 // # Comparing
 //
 // A pass is long enough for one to be a result; -count repeats it for benchstat.
-// All benchmarks together take about a minute and a half each time, so that more
-// than six need a longer -timeout.
+// All benchmarks together take about three minutes each time, so that more than
+// three need a longer -timeout.
 //
 //	go test -run '^$' -bench Latency -count 6 ./bench > before.txt
 //	RELAY_BELL_POLL=5ms go test -run '^$' -bench Latency -count 6 ./bench > after.txt

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,13 +46,19 @@ type outbox struct {
 // All of it is gone after the benchmark.
 func newOutbox(b *testing.B) *outbox {
 	b.Helper()
+	return newOutboxOn(b, testenv.Brokers(b))
+}
+
+// newOutboxOn is newOutbox with a Kafka of the benchmark's own.
+func newOutboxOn(b *testing.B, brokers []string) *outbox {
+	b.Helper()
 	cfg, err := env.ParseAs[relay.Config]()
 	if err != nil {
 		b.Fatalf("settings of the relay: %v", err)
 	}
 	cfg.DatabaseURL = testenv.Database(b)
 	cfg.ListenURL = ""
-	cfg.Brokers = testenv.Brokers(b)
+	cfg.Brokers = brokers
 	o := &outbox{pool: testenv.Pool(b, cfg.DatabaseURL), cfg: cfg}
 	o.use(b, "outbox_event")
 	if _, err := migrations.Up(b.Context(), cfg.DatabaseURL, o.table, migrations.Options{}); err != nil {
@@ -159,6 +167,21 @@ func setting(b *testing.B, name string, fallback int) int {
 		b.Fatalf("%s=%q: allowed are whole numbers above 0", name, text)
 	}
 	return n
+}
+
+// list reads a comma list of whole numbers above 0 from the environment.
+func list(b *testing.B, name, fallback string) []int {
+	b.Helper()
+	text := cmp.Or(os.Getenv(name), fallback)
+	var numbers []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 {
+			b.Fatalf("%s=%q: allowed are whole numbers above 0, with commas between them", name, text)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 func payloadBytes(b *testing.B) int { return setting(b, "BENCH_PAYLOAD_BYTES", 128) }

@@ -12,6 +12,7 @@ import (
 type Pacer struct {
 	start    time.Time
 	interval time.Duration
+	burst    int64
 	count    int64
 	next     atomic.Int64
 }
@@ -20,10 +21,18 @@ type Pacer struct {
 // A rate of 0 or less does not wait between sends; a count of 0 or less never
 // ends.
 func NewPacer(rate float64, count int) *Pacer {
-	p := &Pacer{start: time.Now(), count: int64(count)}
+	p := &Pacer{start: time.Now(), burst: 1, count: int64(count)}
 	if rate > 0 {
 		p.interval = time.Duration(float64(time.Second) / rate)
 	}
+	return p
+}
+
+// NewBurstPacer is NewPacer with sends that are due burst at a time: all of a
+// burst at once, and then none until the rate allows for the next burst.
+func NewBurstPacer(rate float64, count, burst int) *Pacer {
+	p := NewPacer(rate, count)
+	p.burst = int64(max(burst, 1))
 	return p
 }
 
@@ -38,7 +47,7 @@ func (p *Pacer) Wait(ctx context.Context) (due time.Time, ok bool) {
 	if p.interval == 0 {
 		return time.Now(), true
 	}
-	due = p.start.Add(time.Duration(n) * p.interval)
+	due = p.start.Add(time.Duration(n-n%p.burst) * p.interval)
 	wait := time.Until(due)
 	if wait <= 0 {
 		return due, true

@@ -40,6 +40,20 @@ func TestPacerKeepsToItsScheduleWhateverTheCallersDo(t *testing.T) {
 	}
 }
 
+func TestBurstPacerSendsABurstAtOnceAtTheSameRate(t *testing.T) {
+	t.Parallel()
+	pacer := NewBurstPacer(1000, 12, 5)
+	for i, ms := range []int{0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 10, 10} {
+		due, ok := pacer.Wait(t.Context())
+		if got := due.Sub(pacer.start).Milliseconds(); !ok || got != int64(ms) {
+			t.Errorf("send %d is due after %d ms, want %d", i, got, ms)
+		}
+	}
+	if _, ok := pacer.Wait(t.Context()); ok {
+		t.Error("went on beyond its count")
+	}
+}
+
 func TestPacerEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

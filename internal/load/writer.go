@@ -30,6 +30,8 @@ type Writer struct {
 	Conns int
 	// Rate in events a second; 0 writes as fast as the commits go.
 	Rate float64
+	// Burst is how many events are due at once; 0 and 1 spread them evenly.
+	Burst int
 	// Count of events after which Run returns; 0 writes until ctx ends.
 	Count int
 	// Warmup is how many events at the start Behind leaves out. Each
@@ -53,7 +55,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 	// The pace starts only now: time spent on connecting is not a lag to
 	// catch up with.
-	pacer := NewPacer(w.Rate, w.Count)
+	pacer := NewBurstPacer(w.Rate, w.Count, w.Burst)
 	group, ctx := errgroup.WithContext(ctx)
 	for i, conn := range conns {
 		group.Go(func() error { return w.write(ctx, conn, pacer, w.keys(i, len(conns))) })
