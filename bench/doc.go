@@ -4,9 +4,9 @@
 //
 //	go test -run '^$' -bench . ./bench
 //
-// Everything runs in one process and on the machine at hand: writers, relay,
-// consumer, a real Postgres started for the run (with fsync, as in production)
-// and an in-memory Kafka. DATABASE_URL and KAFKA_BROKERS name servers to use in
+// Everything runs in one process (but for the relay of Adaptive, which has its
+// own) and on the machine at hand: writers, relay, consumer, a real Postgres
+// started for the run (with fsync, as in production) and an in-memory Kafka. DATABASE_URL and KAFKA_BROKERS name servers to use in
 // their place; each benchmark makes a database and topics of its own there and
 // removes them. For a real broker without one at hand:
 //
@@ -21,6 +21,9 @@
 //     p999-ms run from just before the INSERT to the consumer. behind-ms is by
 //     how much the most delayed INSERT missed its time: if it comes near the
 //     percentiles, the machine was the limit and not the relay.
+//   - Adaptive/load=L/notify=M: latency, the relay's transactions/s, and the CPU of
+//     relay and Postgres, in each mode of the doorbell at each load. See
+//     BenchmarkAdaptive.
 //   - Drain/workers=N and Drain/relays=N: events/s over a backlog of
 //     BENCH_DRAIN_ROWS rows, from the start of the relays to the mark of the last
 //     row. relays=N are so many with two workers each.
@@ -41,7 +44,9 @@
 //
 // # Settings
 //
-//   - BENCH_SECONDS: length of one pass of Latency and Writers, 5.
+//   - BENCH_SECONDS: length of one pass, 5; that of Adaptive, 1.
+//   - BENCH_LOADS: the loads of Adaptive, 200; a list for the whole picture is
+//     idle,held,10,50,100,200,500,1000,5000,burst.
 //   - BENCH_DRAIN_ROWS: rows of the backlog, 100000.
 //   - BENCH_PAYLOAD_BYTES: approximate size of a payload, 128.
 //   - BENCH_WRITERS: connections of Writers, 64.
@@ -61,7 +66,7 @@
 // three need a longer -timeout.
 //
 //	go test -run '^$' -bench Latency -count 6 ./bench > before.txt
-//	RELAY_BELL_POLL=5ms go test -run '^$' -bench Latency -count 6 ./bench > after.txt
+//	RELAY_BELL_POLL=3ms go test -run '^$' -bench Latency -count 6 ./bench > after.txt
 //	benchstat before.txt after.txt
 //
 // The usual flags work: with -cpuprofile the profile holds the relay together
