@@ -6,9 +6,10 @@
 //
 // Everything runs in one process (but for the relay of Adaptive, which has its
 // own) and on the machine at hand: writers, relay, consumer, a real Postgres
-// started for the run (with fsync, as in production) and an in-memory Kafka. DATABASE_URL and KAFKA_BROKERS name servers to use in
-// their place; each benchmark makes a database and topics of its own there and
-// removes them. For a real broker without one at hand:
+// started for the run (with fsync, as in production) and an in-memory Kafka.
+// DATABASE_URL and KAFKA_BROKERS name servers to use in their place; each
+// benchmark makes a database and topics of its own there and removes them. For a
+// real broker without one at hand:
 //
 //	go run ./internal/cmd/withenv -kafka -- go test -run '^$' -bench . ./bench
 //
