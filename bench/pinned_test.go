@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 // whole run, with horizon=free never.
 //
 // After a first tenth that does not count, a tenth of BENCH_PINNED_ROWS is
-// drained at once, eight tenths come at BENCH_PINNED_RATE a second, and the last
-// tenth is drained at once again, all by one relay. drain-ratio is the speed of the last drain over that of the first,
+// drained in five backlogs, eight tenths come at BENCH_PINNED_RATE a second, and
+// the last tenth is drained in five backlogs again, all by one relay. drain-ratio is the speed of the last drain over that of the first,
 // latency-ratio the p50 of the first tenth of the steady events over that of the
 // last tenth. 1.0 is as good at the end as at the start, 0.5 half as good.
 func BenchmarkPinnedHorizon(b *testing.B) {
@@ -27,7 +28,7 @@ func BenchmarkPinnedHorizon(b *testing.B) {
 }
 
 func benchmarkPinnedHorizon(b *testing.B, pinned bool) {
-	tenth := max(10, setting(b, "BENCH_PINNED_ROWS", 20_000)/10)
+	tenth := max(1, setting(b, "BENCH_PINNED_ROWS", 20_000)/50) * 5
 	f := newOutbox(b).startFlow(b, load.NewLedger(), nil)
 	if pinned {
 		f.pinHorizon(b)
@@ -40,7 +41,6 @@ func benchmarkPinnedHorizon(b *testing.B, pinned bool) {
 	writer := f.writer(b, setting(b, "BENCH_PINNED_RATE", 2000), 8*tenth)
 	f.write(b, writer)
 	f.arrive(b)
-	f.awaitMarked(b)
 	last := f.drainAtOnce(b, tenth)
 
 	found := f.finish(b, stop)
@@ -72,13 +72,20 @@ func (o *outbox) pinHorizon(b *testing.B) {
 	}
 }
 
-// drainAtOnce returns the events/s at which a running relay drains rows that
-// become visible all at once.
+// drainAtOnce returns the events/s at which a running relay drains rows of which
+// a fifth becomes visible at once, and the next when that has arrived. It is the
+// median of the five, so that a moment in which the machine did something else
+// does not decide. The end is found at the consumer: a query for rows that are
+// not marked yet would walk the same dead entries, and take the machine's time
+// for it.
 func (f *flow) drainAtOnce(b *testing.B, rows int) (perSecond float64) {
 	b.Helper()
-	began := f.fill(b, f.ledger, backlog{rows: rows, keys: 1000, keyPrefix: "drain-", topic: f.topic})
-	f.awaitMarked(b)
-	took := time.Since(began)
-	f.arrive(b)
-	return float64(rows) / took.Seconds()
+	var speeds []float64
+	for range 5 {
+		began := f.fill(b, f.ledger, backlog{rows: rows / 5, keys: 1000, keyPrefix: "drain-", topic: f.topic})
+		f.arrive(b)
+		speeds = append(speeds, float64(rows/5)/time.Since(began).Seconds())
+	}
+	slices.Sort(speeds)
+	return speeds[2]
 }
