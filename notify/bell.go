@@ -27,14 +27,34 @@ func Channel(relid uint32) string {
 // session is what this relay holds on one listening connection. It is touched
 // only by the goroutine that owns the connection.
 type session struct {
-	conn     *pgx.Conn
-	relid    uint32
-	sentinel bool
-	armed    bool
+	conn  *pgx.Conn
+	relid uint32
+	// direct: Postgres itself is at the other end. Otherwise it is a pooler,
+	// and nothing may be left in its server's session, which serves others
+	// next, before a notification has shown that the session is ours.
+	direct    bool
+	settled   bool
+	idleLimit time.Duration // after which the server ends the session
+	sentinel  bool
+	armed     bool
 
 	member     bool // of the team: holds its lock
 	team, rank int
-	idleLimit  time.Duration
+}
+
+// settle sets the session's parameters, after connecting, because poolers
+// refuse them at the start.
+func (s *session) settle(ctx context.Context) error {
+	if s.settled {
+		return nil
+	}
+	_, err := s.conn.Exec(ctx, fmt.Sprintf(
+		"SET statement_timeout = %d; SET lock_timeout = 0", requestTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return fmt.Errorf("set up the listening session: %w", err)
+	}
+	s.settled = true
+	return nil
 }
 
 const (

@@ -87,6 +87,7 @@ type Doorbell struct {
 
 	requests chan request
 	wake     chan Source
+	doubts   chan struct{}
 
 	// Owned by the goroutine in listen.
 	session   *session
@@ -97,15 +98,19 @@ type Doorbell struct {
 	draining atomic.Int64  // until when this relay counts as draining, in ns since the epoch
 	glanced  atomic.Int64  // when the listening connection last saw nothing left
 	probeNow chan struct{}
+	doubtful atomic.Bool // an answer is late
 
 	mu      sync.Mutex
 	state   State
+	proven  bool // the connection has heard a notification, or is sure to
 	deaf    bool
 	downErr error
 	closer  func() // ends the current connection from outside
 
 	// Owned by the goroutine that calls Wait.
 	waiter waiter
+
+	afterSetUp func() // for tests: runs between connecting and LISTEN
 }
 
 // New builds a Doorbell. It fails only if ListenURL does not parse.
@@ -126,6 +131,7 @@ func New(cfg Config) (*Doorbell, error) {
 		requests:    make(chan request, 16),
 		wake:        make(chan Source, 1),
 		probeNow:    make(chan struct{}, 1),
+		doubts:      make(chan struct{}),
 	}
 	d.waiter.nextTick = time.Now().Add(cfg.Tick)
 	d.waiter.lastRow = time.Now()
@@ -164,16 +170,38 @@ func (d *Doorbell) ring(s Source) {
 // up is called on the listening connection once it listens.
 func (d *Doorbell) up(ctx context.Context) {
 	netConn := d.session.conn.PgConn().Conn()
+	_ = netConn.SetDeadline(time.Time{}) // that of connecting
+	d.doubtful.Store(false)
 	d.mu.Lock()
-	deaf := d.deaf
-	d.state = State{Listening: !deaf, Sentinel: d.session.sentinel}
+	d.proven = d.session.direct
+	hears := d.proven && !d.deaf
+	d.state = State{Listening: hears, Sentinel: d.session.sentinel}
 	d.downErr = nil
 	d.closer = func() { _ = netConn.Close() }
 	d.mu.Unlock()
-	if !deaf {
-		d.cfg.Logger.InfoContext(ctx, "listening", "table", d.cfg.Table.String(), "sentinel", d.session.sentinel)
+	if hears {
+		d.logListening(ctx, d.session.sentinel)
 	}
 	d.ring(Reconnect)
+}
+
+func (d *Doorbell) logListening(ctx context.Context, sentinel bool) {
+	d.cfg.Logger.InfoContext(ctx, "listening", "table", d.cfg.Table.String(), "sentinel", sentinel)
+}
+
+// doubt is called when the listening connection is slow to answer, or rows came
+// that it should have been told of. It may be deaf: it is probed, and until it
+// answers the caller of Wait polls. Waiting for certainty would cost each event
+// a second.
+func (d *Doorbell) doubt() {
+	if !d.doubtful.CompareAndSwap(false, true) {
+		return
+	}
+	d.ring(Poll)
+	select {
+	case d.doubts <- struct{}{}:
+	default: // a probe is under way
+	}
 }
 
 // down is called when the listening connection is lost or cannot be opened. It
@@ -204,6 +232,7 @@ func (d *Doorbell) publishSession() {
 	d.state.Sentinel = d.session.sentinel
 	d.state.Armed = d.session.armed
 	d.state.Team, d.state.Rank = d.session.team, d.session.rank
+	d.doubtful.Store(false)
 }
 
 // Release lets go of the bell, for a while in which the caller cannot claim

@@ -189,13 +189,7 @@ func TestDeafListenerIsFoundAndReplaced(t *testing.T) {
 	d, _ := f.start(t, Adaptive, far)
 	f.sleep(t, d)
 	waitState(t, d, "armed", armed)
-	err := d.onConnection(t.Context(), requestTimeout, func(ctx context.Context, s *session) error {
-		_, err := s.conn.Exec(ctx, "UNLISTEN *")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	unlisten(t, d)
 	f.log.WaitFor(t, "listener hears again")
 	waitState(t, d, "armed again", armed)
 	f.insert(t)

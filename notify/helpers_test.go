@@ -38,19 +38,26 @@ var outboxEvent = pgtable.Name{Schema: "public", Table: "outbox_event"}
 // start runs a doorbell until the test ends or the returned function is called.
 func (f *fixture) start(t *testing.T, mode Mode, tick time.Duration, change ...func(*Config)) (*Doorbell, func()) {
 	t.Helper()
-	cfg := Config{
-		ListenURL: f.url, Pool: f.pool, Table: outboxEvent,
+	return f.startAt(t, f.url, mode, tick, func(d *Doorbell) {
+		d.probeEvery, d.helperProbe = 50*time.Millisecond, f.helperProbe
+		for _, apply := range change {
+			apply(&d.cfg)
+		}
+	})
+}
+
+// startAt is start with a listener elsewhere.
+func (f *fixture) startAt(t *testing.T, url string, mode Mode, tick time.Duration, change func(*Doorbell)) (*Doorbell, func()) {
+	t.Helper()
+	d, err := New(Config{
+		ListenURL: url, Pool: f.pool, Table: outboxEvent,
 		Mode: mode, Tick: tick, Rate: 300, Poll: time.Millisecond,
 		Look: f.look, Logger: f.log.Logger,
-	}
-	for _, apply := range change {
-		apply(&cfg)
-	}
-	d, err := New(cfg)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.probeEvery, d.helperProbe = 50*time.Millisecond, f.helperProbe
+	change(d)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()

@@ -16,8 +16,17 @@ const (
 	// connectTimeout bounds connecting and setting up the session.
 	connectTimeout = 5 * time.Second
 	// requestTimeout bounds what a handler does on the listening connection,
-	// and how long an answer is waited for before the listener counts as deaf.
+	// and the sending of a notification to it.
 	requestTimeout = 1500 * time.Millisecond
+	// answerTimeout is how long the answer to a notification that was sent may
+	// take before the listener counts as deaf. It is shorter than
+	// requestTimeout, so that a handler whose statement goes nowhere is found
+	// out here, and not taken for a lost connection.
+	answerTimeout = time.Second
+	probeTimeout  = requestTimeout + answerTimeout
+	// doubtAfter is how late an answer has to be for polls to begin. An answer
+	// takes some milliseconds, also under load.
+	doubtAfter     = 100 * time.Millisecond
 	firstReconnect = 50 * time.Millisecond
 	lastReconnect  = time.Second
 )
@@ -54,23 +63,34 @@ func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Con
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 
+	// While the pool does not work, no probe goes out, and the server would end
+	// the session again and again; nor could a sentinel claim anything.
+	if err := <-d.nudge(ctx); err != nil {
+		return nil, fmt.Errorf("notify by the pool: %w", err)
+	}
 	conn, err := pgx.ConnectConfig(ctx, d.connConfig.Copy())
 	if err != nil {
 		return nil, err
 	}
-	relid, err := d.setUp(ctx, conn)
+	s, err := d.setUp(ctx, conn)
 	if err != nil {
 		_ = conn.Close(ctx)
 		return nil, err
 	}
-	l.Handle(Channel(relid), pgxlisten.HandlerFunc(
+	l.Handle(Channel(s.relid), pgxlisten.HandlerFunc(
 		func(ctx context.Context, _ *pgconn.Notification, _ *pgx.Conn) error {
 			d.ring(Notify)
 			d.serve(ctx)
 			return nil
 		}))
-	d.session = &session{conn: conn, relid: relid}
-	d.relid.Store(relid)
+	d.session = s
+	d.relid.Store(s.relid)
+	// pgxlisten's LISTENs have no time limit of their own, and nothing probes
+	// the connection before it is up.
+	_ = conn.PgConn().Conn().SetDeadline(time.Now().Add(connectTimeout))
+	if d.afterSetUp != nil {
+		d.afterSetUp()
+	}
 	return conn, nil
 }
 
@@ -90,26 +110,29 @@ func (d *Doorbell) reconnectPause(ctx context.Context) error {
 	}
 }
 
-// setUp prepares the session. The settings are SET after connecting because
-// poolers refuse them as start-up parameters.
-func (d *Doorbell) setUp(ctx context.Context, conn *pgx.Conn) (relid uint32, err error) {
-	_, err = conn.Exec(ctx, fmt.Sprintf(
-		"SET statement_timeout = %d; SET lock_timeout = 0", requestTimeout.Milliseconds()),
-		pgx.QueryExecModeSimpleProtocol)
+// setUp finds out whom it talks to, and prepares the session if that is
+// Postgres itself.
+func (d *Doorbell) setUp(ctx context.Context, conn *pgx.Conn) (*session, error) {
+	s := &session{conn: conn}
+	var pid uint32
+	err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()::int8, $1::text::regclass::oid",
+		d.cfg.Table.Sanitize()).Scan(&pid, &s.relid)
 	if err != nil {
-		return 0, fmt.Errorf("set up the listening session: %w", err)
+		return nil, fmt.Errorf("look up table %s: %w", d.cfg.Table, err)
 	}
-	err = conn.QueryRow(ctx, "SELECT $1::text::regclass::oid", d.cfg.Table.Sanitize()).Scan(&relid)
-	if err != nil {
-		return 0, fmt.Errorf("look up table %s: %w", d.cfg.Table, err)
+	s.direct = pid == conn.PgConn().PID()
+	if s.direct {
+		if err := s.settle(ctx); err != nil {
+			return nil, err
+		}
 	}
 	// pgxlisten issues its LISTENs in no fixed order, and the control handler
 	// reports the listener up after its own. The table's comes first, so that
 	// nobody is told "listening" who is not yet.
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{Channel(relid)}.Sanitize()); err != nil {
-		return 0, fmt.Errorf("listen on %s: %w", Channel(relid), err)
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{Channel(s.relid)}.Sanitize()); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", Channel(s.relid), err)
 	}
-	return relid, nil
+	return s, nil
 }
 
 // controlHandler carries out requests on the listening connection.
@@ -120,11 +143,13 @@ type controlHandler struct{ d *Doorbell }
 func (h controlHandler) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := h.d.takeRoles(ctx, h.d.session); err != nil {
-		// Closed, so that the next read fails and the listener starts anew:
-		// an error returned from here would only be logged.
-		_ = conn.Close(ctx)
-		return fmt.Errorf("take a role: %w", err)
+	if h.d.session.direct { // else once a probe has come back
+		if err := h.d.takeRoles(ctx, h.d.session); err != nil {
+			// Closed, so that the next read fails and the listener starts anew:
+			// an error returned from here would only be logged.
+			_ = conn.Close(ctx)
+			return fmt.Errorf("take a role: %w", err)
+		}
 	}
 	h.d.dropRequests() // their notifications went out before this LISTEN
 	h.d.up(ctx)
@@ -176,18 +201,16 @@ func (d *Doorbell) dropRequests() {
 }
 
 // onConnection has the listening connection do something and waits for it, for
-// as long as patience lasts. It returns errDeaf if the connection did not
-// answer in time.
+// as long as patience lasts. It returns errDeaf if the connection had
+// answerTimeout for its answer and gave none.
 func (d *Doorbell) onConnection(ctx context.Context, patience time.Duration, do func(context.Context, *session) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	r := request{ctx: ctx, do: do, done: make(chan error, 1)}
-	select {
-	case d.requests <- r:
-	default:
-		return errDeaf // nobody has fetched those before it
-	}
+	d.queue(r)
 	nudged := d.nudge(ctx)
+	late := time.After(doubtAfter)
+	var overdue <-chan time.Time
 	for {
 		select {
 		case err := <-r.done:
@@ -196,12 +219,30 @@ func (d *Doorbell) onConnection(ctx context.Context, patience time.Duration, do 
 			if err != nil {
 				return fmt.Errorf("notify the listening connection: %w", err)
 			}
-			nudged = nil
+			nudged, overdue = nil, time.After(answerTimeout)
+		case <-late:
+			d.doubt()
+		case <-overdue:
+			return errDeaf
 		case <-ctx.Done():
-			if nudged == nil {
-				return errDeaf
-			}
 			return ctx.Err()
+		}
+	}
+}
+
+// queue makes room if it has to: a queue that is full holds requests that were
+// given up, since there are never as many callers at a time.
+func (d *Doorbell) queue(r request) {
+	for {
+		select {
+		case d.requests <- r:
+			return
+		default:
+		}
+		select {
+		case old := <-d.requests:
+			old.done <- errReplaced
+		default:
 		}
 	}
 }

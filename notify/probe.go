@@ -27,6 +27,7 @@ func (d *Doorbell) probe(ctx context.Context) {
 				continue
 			}
 		case <-d.probeNow:
+		case <-d.doubts:
 		case <-ctx.Done():
 			return
 		}
@@ -37,7 +38,7 @@ func (d *Doorbell) probe(ctx context.Context) {
 			continue
 		}
 		last = time.Now()
-		err := d.onConnection(ctx, requestTimeout, d.answer)
+		err := d.onConnection(ctx, probeTimeout, d.answer)
 		if ctx.Err() != nil {
 			return
 		}
@@ -73,6 +74,9 @@ func (d *Doorbell) answer(ctx context.Context, s *session) error {
 // takeRoles makes this relay the sentinel if no other is, and one of the team
 // while it drains.
 func (d *Doorbell) takeRoles(ctx context.Context, s *session) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
 	if err := s.trySentinel(ctx); err != nil {
 		return err
 	}
@@ -115,23 +119,26 @@ func (d *Doorbell) idleLimit(s *session) time.Duration {
 // block for as long as TCP allows.
 func (d *Doorbell) heard(ctx context.Context, err error) {
 	d.mu.Lock()
-	was, closer := d.deaf, d.closer
+	was, closer, heardBefore, sentinel := d.deaf, d.closer, d.proven, d.state.Sentinel
 	switch {
 	case err == nil:
-		d.deaf = false
+		d.deaf, d.proven = false, true
 		d.attempts.Store(0)
-	case errors.Is(err, errDeaf):
+	case errors.Is(err, errDeaf) && closer != nil: // else it is lost, and known to be
 		d.deaf = true
 	}
 	deaf := d.deaf
-	d.state.Listening = closer != nil && !deaf
+	d.state.Listening = closer != nil && d.proven && !deaf
 	d.mu.Unlock()
 
 	if errors.Is(err, errDeaf) && closer != nil {
 		closer()
 	}
-	if was && !deaf {
+	switch {
+	case was && !deaf:
 		d.cfg.Logger.InfoContext(ctx, "listener hears again")
+	case err == nil && !heardBefore:
+		d.logListening(ctx, sentinel)
 	}
 	if deaf && !was {
 		d.cfg.Logger.WarnContext(ctx, "listener connected but notifications do not arrive, polling until they do: "+

@@ -24,7 +24,13 @@ const (
 	// looks instead of claiming.
 	restAfter = 20 * time.Millisecond
 	// adjustTimeout bounds how long a waiter that could poll waits for the bell.
-	adjustTimeout = 250 * time.Millisecond
+	// It leaves time for doubt to begin.
+	adjustTimeout = doubtAfter + 50*time.Millisecond
+	// confirmAfter is how long after the last row an armed relay looks once
+	// without having been called. Under a steady load that finds a deaf listener
+	// by what it should have heard, before a probe does; a lone event costs one
+	// look more.
+	confirmAfter = 50 * time.Millisecond
 	// drainsFor is for how long a full claim shows that this relay drains.
 	drainsFor = time.Second
 )
@@ -46,6 +52,8 @@ type waiter struct {
 	lastArm  time.Time
 	bellFree bool // as a helper last saw it
 	asleep   bool // armed, and the look after that found nothing
+	uncalled bool // the last wait was a sleep that no notification ended
+	confirm  bool // look once without being called
 }
 
 // Wait returns when there may be something to claim. It must be called by one
@@ -55,12 +63,15 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 	now := time.Now()
 	d.waiter.meter.add(now, r.Rows)
 	if r.Rows > 0 {
-		d.waiter.lastRow = now
+		d.waiter.lastRow, d.waiter.confirm = now, true
+		if d.waiter.uncalled {
+			d.doubt()
+		}
 		if r.Full {
 			d.draining.Store(now.Add(drainsFor).UnixNano())
 		}
 	}
-	d.waiter.asleep = false
+	d.waiter.asleep, d.waiter.uncalled = false, false
 	for {
 		source, err := d.wait(ctx, r)
 		if err != nil || !d.forNothing(ctx, r, source) {
@@ -99,7 +110,7 @@ func (d *Doorbell) wait(ctx context.Context, r Round) (Source, error) {
 	}
 	state := d.State()
 	if w.asleep && state.Armed {
-		return d.sleep(ctx, time.Hour) // a tick for nothing
+		return d.sleepArmed(ctx) // a tick for nothing
 	}
 	w.asleep = false
 	if r.Full && state.Armed && !d.wantArmed(now, true) {
@@ -114,7 +125,7 @@ func (d *Doorbell) wait(ctx context.Context, r Round) (Source, error) {
 		return d.sleep(ctx, 0)
 	case r.Full:
 		return d.sleep(ctx, d.backoff(now))
-	case !state.Listening:
+	case !state.Listening || d.doubtful.Load():
 		return d.sleep(ctx, idlePoll)
 	case !state.Sentinel:
 		return d.waitAsHelper(ctx)
@@ -150,7 +161,18 @@ func (d *Doorbell) wait(ctx context.Context, r Round) (Source, error) {
 		return Reconnect, nil
 	}
 	w.asleep = true
-	return d.sleep(ctx, time.Hour)
+	return d.sleepArmed(ctx)
+}
+
+func (d *Doorbell) sleepArmed(ctx context.Context) (Source, error) {
+	w := &d.waiter
+	limit := time.Hour
+	if w.confirm {
+		limit, w.confirm = confirmAfter, false
+	}
+	source, err := d.sleep(ctx, limit)
+	w.uncalled = source == Poll || source == Tick
+	return source, err
 }
 
 // adjust takes or releases the bell as mode and rate want it, and reports

@@ -55,7 +55,7 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	listener *net.TCPListener // nil while new connections are refused
-	fault    Fault        // of new connections
+	fault    Fault            // of new connections
 	links    map[*link]struct{}
 	accepted int
 	closed   bool
