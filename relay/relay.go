@@ -185,6 +185,9 @@ func (r *Relay) newPool(ctx context.Context) (*pgxpool.Pool, error) {
 	// Each worker holds one; the doorbell, its look and the sampler need one
 	// now and then.
 	cfg.MaxConns = max(cfg.MaxConns, int32(r.cfg.Workers)+3)
+	if cfg.PingTimeout == 0 {
+		cfg.PingTimeout = pingTimeout // of a connection that was idle
+	}
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 

@@ -59,6 +59,10 @@ func (w *worker) lead(stop, work context.Context) {
 			continue
 		}
 		w.r.database.failed(stop, pgerr.OneLine(err))
+		// The other connections are of the same age. They may be dead without a
+		// sign, or lead to a primary that has become a standby, and each would
+		// cost another round to find out.
+		w.r.pool.Reset()
 		source = notify.Reconnect
 		if !sleep(stop, databaseBackoff(failures)) {
 			return

@@ -49,11 +49,11 @@ const dialTimeout = 10 * time.Second
 
 // Proxy stands before one server. Its methods may be called from any goroutine.
 type Proxy struct {
-	server string
-	addr   string
-	wg     sync.WaitGroup
+	addr string
+	wg   sync.WaitGroup
 
 	mu       sync.Mutex
+	server   string
 	listener *net.TCPListener // nil while new connections are refused
 	fault    Fault            // of new connections
 	links    map[*link]struct{}
@@ -146,6 +146,14 @@ func (p *Proxy) Accept() error {
 	return nil
 }
 
+// Lead sends new connections to the server at another host:port, as a name does
+// whose address has changed. Open ones stay where they are.
+func (p *Proxy) Lead(server string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.server = server
+}
+
 // Open is the number of connections that are open on both sides.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
@@ -183,7 +191,10 @@ func (p *Proxy) serve(listener *net.TCPListener) {
 }
 
 func (p *Proxy) connect(client *net.TCPConn) {
-	server, err := net.DialTimeout("tcp", p.server, dialTimeout)
+	p.mu.Lock()
+	address := p.server
+	p.mu.Unlock()
+	server, err := net.DialTimeout("tcp", address, dialTimeout)
 	if err != nil {
 		_ = client.Close() // as near as a proxy gets to a refusal
 		return

@@ -293,6 +293,26 @@ func TestRefusedConnectionsAreTakenAgainAtTheSameAddress(t *testing.T) {
 	c.wants(t, "a")
 }
 
+func TestNewConnectionsCanLeadToAnotherServer(t *testing.T) {
+	t.Parallel()
+	p, first := newProxy(t)
+	second := startEcho(t)
+	before := dial(t, p)
+	before.send(t, "a")
+	before.wants(t, "a")
+	p.Lead(second.addr)
+	after := dial(t, p)
+	after.send(t, "b")
+	after.wants(t, "b")
+	before.send(t, "c")
+	before.wants(t, "c")
+	got, _ := first.received()
+	other, _ := second.received()
+	if len(got) != 2 || len(other) != 1 {
+		t.Errorf("the first server got %q, the second %q", got, other)
+	}
+}
+
 func TestALongStreamArrivesWhole(t *testing.T) {
 	t.Parallel()
 	p, _ := newProxy(t)
