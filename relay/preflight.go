@@ -96,15 +96,16 @@ func checkDatabase(ctx context.Context, cfg *Config, log *slog.Logger) (f Findin
 	defer closeConn(conn)
 	report, err := migrations.Inspect(ctx, conn, table)
 	if err != nil {
-		f.Faults = append(f.Faults, err)
+		f.Faults = append(f.Faults, adviseMode(err, "DATABASE_URL"))
 		return f
 	}
+	f.checkPooler(ctx, conn, cfg.DatabaseURL, cfg.ListenURL)
 	f.judge(report, table, cfg.Notify)
 	if len(f.Faults)+len(f.Warnings) == 0 {
 		f.ok("database: table %s, its index and trigger, and the role's rights", table)
 	}
 	if cfg.ListenURL != "" {
-		f.checkListener(ctx, log, cfg.ListenURL, table, report)
+		f.checkListener(ctx, log, conn, cfg.ListenURL, table, report)
 	}
 	return f
 }
@@ -136,7 +137,7 @@ func (f *Findings) judge(report migrations.Report, table pgtable.Name, mode noti
 
 // checkListener makes sure that both URLs lead to the same table: a listener
 // elsewhere would hear nothing and hold the bell of another table.
-func (f *Findings) checkListener(ctx context.Context, log *slog.Logger, url string, table pgtable.Name, report migrations.Report) {
+func (f *Findings) checkListener(ctx context.Context, log *slog.Logger, pool *pgx.Conn, url string, table pgtable.Name, report migrations.Report) {
 	conn, err := connectPatiently(ctx, log, url)
 	if err != nil {
 		f.fault("RELAY_LISTEN_URL: %w", err)
@@ -145,14 +146,25 @@ func (f *Findings) checkListener(ctx context.Context, log *slog.Logger, url stri
 	defer closeConn(conn)
 	other, err := migrations.Inspect(ctx, conn, table)
 	if err != nil {
-		f.fault("RELAY_LISTEN_URL: %w", err)
+		f.fault("RELAY_LISTEN_URL: %w", adviseMode(err, "RELAY_LISTEN_URL"))
 		return
 	}
 	if other.Relid != report.Relid {
 		f.fault("RELAY_LISTEN_URL and DATABASE_URL lead to different databases: %s is not the same table there", table)
 		return
 	}
-	f.ok("listener: RELAY_LISTEN_URL leads to the same table")
+	direct, err := isDirect(ctx, conn)
+	if err != nil {
+		f.fault("RELAY_LISTEN_URL: look for a pooler: %w", adviseMode(err, "RELAY_LISTEN_URL"))
+		return
+	}
+	before := len(f.Warnings) + len(f.Faults)
+	if !direct {
+		f.checkHearing(ctx, conn, pool, "RELAY_LISTEN_URL leads through a pooler")
+	}
+	if len(f.Warnings)+len(f.Faults) == before {
+		f.ok("listener: RELAY_LISTEN_URL leads to the same table")
+	}
 }
 
 // connectPatiently tries until ctx ends, unless the server answers that this

@@ -58,7 +58,7 @@ func (w *worker) lead(stop, work context.Context) {
 			failures = 0
 			continue
 		}
-		w.r.database.failed(stop, pgerr.OneLine(err))
+		w.r.database.failed(stop, pgerr.OneLine(adviseMode(err, "DATABASE_URL")))
 		// The other connections are of the same age. They may be dead without a
 		// sign, or lead to a primary that has become a standby, and each would
 		// cost another round to find out.

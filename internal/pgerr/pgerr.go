@@ -16,6 +16,14 @@ func Refused(err error) bool {
 	return ok && !transient(answer.Code)
 }
 
+// Unprepared tells whether a prepared statement was missing in the session, or
+// one of its name was there already: statements were prepared in one session
+// and run in another, as behind a pooler in transaction mode.
+func Unprepared(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (answer.Code == "26000" || answer.Code == "42P05")
+}
+
 // transient tells whether a server that answers so may do it later: it starts
 // up or shuts down (57), is short of something (53), lost the connection (08),
 // rolled back for somebody else's sake (40) or could not have a lock (55).

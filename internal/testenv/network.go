@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outbox-relay/outbox-relay/internal/faultproxy"
+	"github.com/outbox-relay/outbox-relay/internal/pgbouncer"
 )
 
 // Network returns a network between a client and the Postgres at a URL, which a
@@ -23,4 +24,20 @@ func Network(tb testing.TB, databaseURL string) (network *faultproxy.Proxy, thro
 	tb.Cleanup(network.Close)
 	u.Host = network.Addr()
 	return network, u.String()
+}
+
+// Pooler returns a PgBouncer in transaction mode before the Postgres at a URL.
+// It stops when the test ends, which fails when PgBouncer is not installed.
+func Pooler(tb testing.TB, databaseURL string) *pgbouncer.Pooler {
+	tb.Helper()
+	p, err := pgbouncer.Start(tb.Context(), databaseURL)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return p
 }
