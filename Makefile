@@ -16,16 +16,20 @@ TERM_ROUNDS  ?= 50
 # Kafka's part of the suite; the other packages never see a broker.
 KAFKA_PACKAGES ?= ./cmd/... ./relay/... ./internal/realkafka ./internal/testenv
 
+# Those with tests that need PgBouncer.
+PGBOUNCER_PACKAGES ?= ./internal/pgbouncer ./relay
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "demo and build need Go alone; the tests need a C compiler too (for the race"
-	@echo "detector), and test-kafka and bench-kafka need Java 17 and Maven. The tests and"
-	@echo "benchmarks use the servers that DATABASE_URL and KAFKA_BROKERS name, if set; the"
-	@echo "demo takes --database-url and --brokers."
+	@echo "detector), test-kafka and bench-kafka need Java 17 and Maven, test-pgbouncer needs"
+	@echo "PgBouncer, and model needs spin. The tests and benchmarks use the servers that"
+	@echo "DATABASE_URL and KAFKA_BROKERS name, if set; the demo takes --database-url and"
+	@echo "--brokers."
 
 .PHONY: demo
 demo: ## show events flow from Postgres to Kafka; DEMO_FLAGS="--rate 500 --duration 1m"
@@ -38,6 +42,13 @@ test: c-compiler ## unit and integration tests, on an embedded Postgres and a Ka
 .PHONY: test-kafka
 test-kafka: c-compiler ## the integration tests against a real Kafka, started for them
 	$(WITHENV) -postgres -kafka -- $(GO) test -race -shuffle=on -tags realkafka $(TEST_FLAGS) $(KAFKA_PACKAGES)
+
+.PHONY: test-pgbouncer
+test-pgbouncer: c-compiler ## the relay through a real PgBouncer in transaction mode
+	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || { \
+		echo "PgBouncer is not installed (on Debian: apt-get install pgbouncer)." >&2; \
+		exit 1; }
+	$(WITHENV) -postgres -- $(GO) test -race -shuffle=on -tags pgbouncer -run 'PgBouncer' $(TEST_FLAGS) $(PGBOUNCER_PACKAGES)
 
 .PHONY: test-crash
 test-crash: c-compiler ## the relay's binary killed 200 times and terminated 50 times under load
@@ -53,12 +64,15 @@ bench-kafka: ## the same against a real Kafka, started for them
 	$(WITHENV) -kafka -- $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 60m $(BENCH_FLAGS) ./bench
 
 .PHONY: model
-model: ## the doorbell's protocol and its mutants, checked with spin (Debian: spin)
+model: ## the doorbell's protocol and its mutants, checked with spin
+	@command -v spin >/dev/null || { \
+		echo "spin is not installed (on Debian: apt-get install spin)." >&2; \
+		exit 1; }
 	sh notify/model.sh
 
 .PHONY: lint
 lint: $(GOLANGCI) ## static checks and formatting
-	$(GO) vet -tags realkafka ./...
+	$(GO) vet -tags realkafka,pgbouncer ./...
 	$(GOLANGCI) run
 
 .PHONY: vulncheck

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func TestSessionsAreSharedByTransactions(t *testing.T) {
+func TestPgBouncerSharesSessionsAmongClients(t *testing.T) {
 	t.Parallel()
 	p := testenv.Pooler(t, testenv.Database(t))
 	for range 2 {
