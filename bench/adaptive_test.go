@@ -35,8 +35,9 @@ const burstSize = 500
 // relay-cpu-% and postgres-cpu-% are of one core; Postgres includes what the
 // writers cause. They are left out where /proc does not show them.
 // relay-transactions/s is all that the relay did in the database from its start to
-// its end: each is one or two round trips. Its some twenty of start and end are
-// in it.
+// its end, with the some twenty of start and end. Each is one or two round trips,
+// and none where a listening session reads a notification, which Postgres counts
+// as well: an event that wakes a relay at rest is three.
 //
 // The same as a table, in Markdown, stands below the results. RELAY_BELL_RATE and
 // RELAY_BELL_POLL change the rule of the mode adaptive.
