@@ -18,7 +18,7 @@ func TestKillUnderLoadLosesNothingAndRepeatsOnlyTheBatchesInFlight(t *testing.T)
 	t.Parallel()
 	env := newEnvironment(t).with("RELAY_WORKERS", "2").with("RELAY_BATCH_MAX", "100")
 	inFlight := 2 * 100
-	kills := rounds(t, "CRASH_ROUNDS")
+	kills := rounds(t, "CRASH_ROUNDS", 20)
 
 	traffic := startTraffic(t, env)
 	for range kills {

@@ -145,18 +145,12 @@ func (v variables) applicationName(t *testing.T, name string) string {
 }
 
 // rounds returns how often a test repeats what it does: the number in the
-// variable, or 20.
-func rounds(t *testing.T, variable string) int {
-	t.Helper()
-	return setting(t, variable, 20)
-}
-
-// setting reads a whole number above 0 from the environment.
-func setting(t *testing.T, variable string, fallback int) int {
+// variable, or usual.
+func rounds(t *testing.T, variable string, usual int) int {
 	t.Helper()
 	value := os.Getenv(variable)
 	if value == "" {
-		return fallback
+		return usual
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {

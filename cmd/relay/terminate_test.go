@@ -19,7 +19,7 @@ func TestTermUnderLoadLosesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
 	traffic := startTraffic(t, env)
-	for range rounds(t, "TERM_ROUNDS") {
+	for range rounds(t, "TERM_ROUNDS", 20) {
 		p := startProcess(t, env)
 		traffic.flow(t, rand.IntN(60))
 		p.terminate(t)
@@ -39,7 +39,7 @@ func TestRollingReplacementUnderLoadLosesAndRepeatsNothing(t *testing.T) {
 	env := newEnvironment(t)
 	traffic := startTraffic(t, env)
 	old := startProcess(t, env)
-	for range rounds(t, "TERM_ROUNDS") {
+	for range rounds(t, "TERM_ROUNDS", 20) {
 		replacement := startProcess(t, env)
 		replacement.ready(t)
 		traffic.flow(t, rand.IntN(60))

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-relay/outbox-relay/internal/load"
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
@@ -20,55 +22,89 @@ const trafficKeys = 6
 // trafficLimit is generous: it is for what never comes.
 const trafficLimit = time.Minute
 
-// traffic is a load of 400 events/s on six keys and two topics, and a consumer
-// that accounts for them, while relays come and go.
+// traffic is events that are written, and a consumer that accounts for them,
+// while relays come and go.
 type traffic struct {
 	ledger   *load.Ledger
 	consumer *load.Consumer
 	pool     *pgxpool.Pool
+	url      string
+	topics   []string
 
+	// arrived is told of each record that the consumer reads.
+	arrived func(record *kgo.Record, latency time.Duration)
+
+	writing                  context.Context
+	writers                  *errgroup.Group
 	stopWriting, stopReading context.CancelFunc
-	written, read            chan error
+	read                     chan error
 }
 
-// startTraffic begins to write and to consume. What goes wrong in either is
-// reported by drain and verdict.
+// startTraffic begins to write 400 events/s on six keys and two topics, and to
+// consume them. What goes wrong in either is reported by drain and verdict.
 func startTraffic(t *testing.T, env variables) *traffic {
 	t.Helper()
+	f := newTraffic(t, env, 2)
+	f.consume(t)
+	w := f.writer("key-", trafficKeys, 400)
+	f.write(w.Run)
+	return f
+}
+
+// newTraffic has as many topics and neither consumes nor writes yet.
+func newTraffic(t *testing.T, env variables, topics int) *traffic {
+	t.Helper()
 	brokers := strings.Split(env["KAFKA_BROKERS"], ",")
-	topics := []string{testenv.Topic(t, brokers, 3), testenv.Topic(t, brokers, 3)}
 	f := &traffic{
-		ledger: load.NewLedger(), pool: testenv.Pool(t, env["DATABASE_URL"]),
-		written: make(chan error, 1), read: make(chan error, 1),
+		ledger: load.NewLedger(), url: env["DATABASE_URL"], pool: testenv.Pool(t, env["DATABASE_URL"]),
+		arrived: func(*kgo.Record, time.Duration) {}, read: make(chan error, 1),
+	}
+	for range topics {
+		f.topics = append(f.topics, testenv.Topic(t, brokers, 3))
 	}
 	var err error
-	if f.consumer, err = load.NewConsumer(brokers, topics, f.ledger); err != nil {
+	if f.consumer, err = load.NewConsumer(brokers, f.topics, f.ledger); err != nil {
 		t.Fatal(err)
 	}
-	writer := &load.Writer{
-		URL: env["DATABASE_URL"], Insert: load.InsertOutbox(pgtable.Name{Schema: "public", Table: "outbox_event"}),
-		Ledger: f.ledger, Topics: topics, Keys: trafficKeys, KeyPrefix: "key-", Conns: 3, Rate: 400, PayloadSize: 200,
-	}
-	var writing, reading context.Context
-	writing, f.stopWriting = context.WithCancel(context.WithoutCancel(t.Context()))
+	f.consumer.OnRecord = func(record *kgo.Record, latency time.Duration) { f.arrived(record, latency) }
+	f.writing, f.stopWriting = context.WithCancel(context.WithoutCancel(t.Context()))
+	f.writers, f.writing = errgroup.WithContext(f.writing)
+	t.Cleanup(func() {
+		f.stopWriting()
+		_ = f.writers.Wait() // drain has reported it
+	})
+	return f
+}
+
+// consume reads the topics until verdict has seen all of them, or the test
+// ends.
+func (f *traffic) consume(t *testing.T) {
+	t.Helper()
+	var reading context.Context
 	reading, f.stopReading = context.WithCancel(context.WithoutCancel(t.Context()))
-	writerGone, readerGone := make(chan struct{}), make(chan struct{})
-	go func() {
-		f.written <- writer.Run(writing)
-		close(writerGone)
-	}()
+	gone := make(chan struct{})
 	go func() {
 		f.read <- f.consumer.Run(reading)
 		f.consumer.Close()
-		close(readerGone)
+		close(gone)
 	}()
 	t.Cleanup(func() {
-		f.stopWriting()
 		f.stopReading()
-		<-writerGone
-		<-readerGone
+		<-gone
 	})
-	return f
+}
+
+// writer writes to all topics, events of 200 bytes, under keys of its own.
+func (f *traffic) writer(keyPrefix string, keys int, rate float64) *load.Writer {
+	return &load.Writer{
+		URL: f.url, Insert: load.InsertOutbox(pgtable.Name{Schema: "public", Table: "outbox_event"}),
+		Ledger: f.ledger, Topics: f.topics, Keys: keys, KeyPrefix: keyPrefix, Conns: 3, Rate: rate, PayloadSize: 200,
+	}
+}
+
+// write has write write, until drain ends its context.
+func (f *traffic) write(write func(context.Context) error) {
+	f.writers.Go(func() error { return write(f.writing) })
 }
 
 // flow waits until n more events have arrived for the first time.
@@ -86,7 +122,7 @@ func (f *traffic) flow(t *testing.T, n int) {
 func (f *traffic) drain(t *testing.T) {
 	t.Helper()
 	f.stopWriting()
-	if err := <-f.written; err != nil {
+	if err := f.writers.Wait(); err != nil {
 		t.Fatalf("the writers failed: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), trafficLimit)
