@@ -12,6 +12,7 @@ BENCH       ?= .
 BENCH_FLAGS ?=
 CRASH_ROUNDS ?= 200
 TERM_ROUNDS  ?= 50
+SENTINEL_ROUNDS ?= 20
 
 # Kafka's part of the suite; the other packages never see a broker.
 KAFKA_PACKAGES ?= ./cmd/... ./relay/... ./internal/realkafka ./internal/testenv
@@ -51,8 +52,8 @@ test-pgbouncer: c-compiler ## the relay through a real PgBouncer in transaction 
 	$(WITHENV) -postgres -- $(GO) test -race -shuffle=on -tags pgbouncer -run 'PgBouncer' $(TEST_FLAGS) $(PGBOUNCER_PACKAGES)
 
 .PHONY: test-crash
-test-crash: c-compiler ## the relay's binary killed 200 times and terminated 50 times under load
-	CRASH_ROUNDS=$(CRASH_ROUNDS) TERM_ROUNDS=$(TERM_ROUNDS) \
+test-crash: c-compiler ## the relay's binary killed 200 times, terminated 50 times, and frozen 20 times under load
+	CRASH_ROUNDS=$(CRASH_ROUNDS) TERM_ROUNDS=$(TERM_ROUNDS) SENTINEL_ROUNDS=$(SENTINEL_ROUNDS) \
 		$(WITHENV) -postgres -- $(GO) test -race -count=1 -timeout 60m -v $(TEST_FLAGS) ./cmd/relay
 
 .PHONY: bench

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -19,10 +17,10 @@ func TestMemoryStaysSmallWhileABacklogDrains(t *testing.T) {
 		payload string // SQL
 		limit   int    // kB
 	}{
-		"rows of 1 kB": {setting(t, "MEMORY_ROWS", 50_000), `jsonb_build_object('fill', repeat('x', 1000))`, 64 << 10},
+		"rows of 1 kB": {rounds(t, "MEMORY_ROWS", 50_000), `jsonb_build_object('fill', repeat('x', 1000))`, 64 << 10},
 		// A block that is longer than the window in which Postgres finds
 		// repetitions: stored as it is.
-		"rows of 20 MB": {setting(t, "MEMORY_LARGE_ROWS", 10), `(SELECT to_jsonb(repeat(string_agg(md5(random()::text), ''), 2000))
+		"rows of 20 MB": {rounds(t, "MEMORY_LARGE_ROWS", 10), `(SELECT to_jsonb(repeat(string_agg(md5(random()::text), ''), 2000))
 			FROM generate_series(1, 313))`, 300 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +41,7 @@ func TestMemoryStaysSmallWhileABacklogDrains(t *testing.T) {
 					return err == nil && left < before
 				})
 			}
-			peak := peakMemory(t, p.cmd.Process.Pid)
+			peak := residentMemory(t, p.cmd.Process.Pid, "VmHWM")
 			p.terminate(t)
 			t.Logf("%d rows, peak of resident memory %d kB", tc.rows, peak)
 			if peak > tc.limit {
@@ -51,21 +49,4 @@ func TestMemoryStaysSmallWhileABacklogDrains(t *testing.T) {
 			}
 		})
 	}
-}
-
-// peakMemory returns the largest resident size of a process so far, in kB.
-func peakMemory(t *testing.T, pid int) (kB int) {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
-			if _, err := fmt.Sscanf(value, "%d kB", &kB); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return kB
 }
