@@ -1,0 +1,111 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+)
+
+const (
+	idleRelays = 8
+	// A relay at rest must not be felt by the database.
+	sentinelStatements, helperStatements = 6.0, 3.0 // a second
+	idleCPU                              = 0.01     // of a core
+	// Long enough for CPU time, which is counted in steps of 10 ms.
+	idleMeasured = 20 * time.Second
+)
+
+// Relays that have nothing to do cost the database a few statements a second
+// and the machine next to nothing.
+func TestIdleRelaysCostNextToNothing(t *testing.T) {
+	buildRelay(t)
+	t.Parallel()
+	env := newEnvironment(t)
+	// A writer that found the bell free and stays open keeps it from being
+	// taken, and the sentinel from its sleep.
+	writer, err := testenv.Pool(t, env["DATABASE_URL"]).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Insert(t, writer, testenv.Event{Topic: "a.b.c", Key: "k"})
+
+	idle := startIdle(t, env)
+	if idle.sentinel.health(t).BellArmed {
+		t.Error("the bell is armed beside a writer that will not notify")
+	}
+	t.Log("while a writer's transaction stays open:")
+	idle.measure(t)
+
+	if err := writer.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the sentinel sleeps", func() bool { return idle.sentinel.health(t).BellArmed })
+	t.Log("with nothing going on:")
+	sentinel, helper := idle.measure(t)
+	if sentinel > sentinelStatements || helper > helperStatements {
+		t.Errorf("%.2f statements/s of the sentinel and %.2f of a helper, want at most %.0f and %.0f",
+			sentinel, helper, sentinelStatements, helperStatements)
+	}
+}
+
+// idleFleet is relays with nothing to do.
+type idleFleet struct {
+	relays   map[*process]*statementCounter
+	sentinel *process
+}
+
+func startIdle(t *testing.T, env variables) *idleFleet {
+	t.Helper()
+	f := &idleFleet{relays: map[*process]*statementCounter{}}
+	for range idleRelays {
+		counter, through := countStatements(t, env)
+		f.relays[startProcess(t, through)] = counter
+	}
+	for p := range f.relays {
+		p.ready(t)
+		p.listening(t)
+		if p.health(t).Sentinel {
+			f.sentinel = p
+		}
+	}
+	if f.sentinel == nil {
+		t.Fatal("none of the relays is the sentinel")
+	}
+	return f
+}
+
+// measure returns the statements a second of the sentinel and of the busiest
+// helper. It fails the test when a relay uses too much of a core.
+func (f *idleFleet) measure(t *testing.T) (sentinel, helper float64) {
+	t.Helper()
+	before := map[*process]time.Duration{}
+	for p, counter := range f.relays {
+		before[p] = cpuTime(t, p.cmd.Process.Pid)
+		counter.reset()
+	}
+	began := time.Now()
+	<-time.After(idleMeasured)
+	var all, worst float64
+	var sentinelLines, helperLines string
+	for p, counter := range f.relays {
+		seconds := time.Since(began).Seconds()
+		sum, lines := perSecond(counter.reset(), seconds)
+		all += sum
+		switch {
+		case p == f.sentinel:
+			sentinel, sentinelLines = sum, lines
+		case sum >= helper:
+			helper, helperLines = sum, lines
+		}
+		cpu := (cpuTime(t, p.cmd.Process.Pid) - before[p]).Seconds() / seconds
+		worst = max(worst, cpu)
+		if cpu > idleCPU {
+			t.Errorf("an idle relay (sentinel: %t) used %.2f %% of a core, want at most %.0f", p == f.sentinel, 100*cpu, 100*idleCPU)
+		}
+	}
+	t.Logf("%d relays: %.1f statements/s in all, at most %.2f %% of a core each", len(f.relays), all, 100*worst)
+	t.Logf("%.2f statements/s of the sentinel:%s", sentinel, sentinelLines)
+	t.Logf("%.2f statements/s of the busiest helper:%s", helper, helperLines)
+	return sentinel, helper
+}
