@@ -109,24 +109,31 @@ func (f *fleet) freeze(t *testing.T, name string) (thaw func()) {
 	}
 }
 
-// heldKeys returns the keys of the rows that a frozen relay has locked. A row's
-// xmax names the transaction that locked it; to try its lock would be in the
-// way of the relays.
-func (f *fleet) heldKeys(t *testing.T, name string) []string {
+// heldKeys returns the keys of the rows that a frozen relay has locked, once
+// that has not changed for a while: the server may not yet have begun with what
+// the relay sent last. A row's xmax names the transaction that locked it; to try
+// its lock would be in the way of the other relays.
+func (f *fleet) heldKeys(t *testing.T, name string) (keys []string) {
 	t.Helper()
-	const sessions = `FROM pg_stat_activity WHERE datname = current_database() AND application_name = '%s' AND `
-	testenv.Eventually(t, "the server has carried out what the relay sent", func() bool {
-		return countRows(t, f.pool, fmt.Sprintf(sessions+"state = 'active'", name)) == 0
+	const settled = 300 * time.Millisecond
+	since := time.Now()
+	testenv.Eventually(t, "the rows that the frozen relay holds stay the same", func() bool {
+		rows, err := f.pool.Query(t.Context(), `SELECT DISTINCT partition_key FROM outbox_event
+			WHERE published_at IS NULL AND xmax IN (SELECT backend_xid FROM pg_stat_activity
+				WHERE datname = current_database() AND application_name = $1 AND backend_xid IS NOT NULL)
+			ORDER BY 1`, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(held, keys) {
+			keys, since = held, time.Now()
+		}
+		return time.Since(since) > settled
 	})
-	rows, err := f.pool.Query(t.Context(), `SELECT DISTINCT partition_key FROM outbox_event
-		WHERE published_at IS NULL AND xmax IN (SELECT backend_xid `+fmt.Sprintf(sessions, name)+`backend_xid IS NOT NULL)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
 	return keys
 }
 

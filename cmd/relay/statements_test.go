@@ -93,7 +93,7 @@ func (c *statementCounter) forward(server io.Writer, client io.Reader) error {
 				c.count(prepared[bound])
 			}
 		}
-		if _, err := server.Write(append(header, message...)); err != nil {
+		if _, err := server.Write(slices.Concat(header, message)); err != nil {
 			return err
 		}
 	}
