@@ -88,17 +88,12 @@ func checkDatabase(ctx context.Context, cfg *Config, log *slog.Logger) (f Findin
 		f.fault("RELAY_TABLE: %w", err)
 		return f
 	}
-	conn, err := connectPatiently(ctx, log, cfg.DatabaseURL)
+	conn, report, err := inspectPatiently(ctx, log, cfg.DatabaseURL, table)
 	if err != nil {
-		f.fault("DATABASE_URL: %w", err)
+		f.fault("DATABASE_URL: %w", adviseMode(err, "DATABASE_URL"))
 		return f
 	}
 	defer closeConn(conn)
-	report, err := migrations.Inspect(ctx, conn, table)
-	if err != nil {
-		f.Faults = append(f.Faults, adviseMode(err, "DATABASE_URL"))
-		return f
-	}
 	f.checkPooler(ctx, conn, cfg.DatabaseURL, cfg.ListenURL)
 	f.judge(report, table, cfg.Notify)
 	if len(f.Faults)+len(f.Warnings) == 0 {
@@ -138,17 +133,12 @@ func (f *Findings) judge(report migrations.Report, table pgtable.Name, mode noti
 // checkListener makes sure that both URLs lead to the same table: a listener
 // elsewhere would hear nothing and hold the bell of another table.
 func (f *Findings) checkListener(ctx context.Context, log *slog.Logger, pool *pgx.Conn, url string, table pgtable.Name, report migrations.Report) {
-	conn, err := connectPatiently(ctx, log, url)
-	if err != nil {
-		f.fault("RELAY_LISTEN_URL: %w", err)
-		return
-	}
-	defer closeConn(conn)
-	other, err := migrations.Inspect(ctx, conn, table)
+	conn, other, err := inspectPatiently(ctx, log, url, table)
 	if err != nil {
 		f.fault("RELAY_LISTEN_URL: %w", adviseMode(err, "RELAY_LISTEN_URL"))
 		return
 	}
+	defer closeConn(conn)
 	if other.Relid != report.Relid {
 		f.fault("RELAY_LISTEN_URL and DATABASE_URL lead to different databases: %s is not the same table there", table)
 		return
@@ -167,19 +157,31 @@ func (f *Findings) checkListener(ctx context.Context, log *slog.Logger, pool *pg
 	}
 }
 
-// connectPatiently tries until ctx ends, unless the server answers that this
-// user or database will not do. Errors do not carry the URL.
-func connectPatiently(ctx context.Context, log *slog.Logger, url string) (conn *pgx.Conn, err error) {
-	err = patiently(ctx, log, "database", func(ctx context.Context) (bool, error) {
-		conn, err = pgx.Connect(ctx, url)
-		return pgerr.Refused(err), err
+// inspectPatiently tries until ctx ends, unless the server answers that this
+// user or database will not do, or what is there cannot be inspected. Errors do
+// not carry the URL. The caller closes the connection.
+func inspectPatiently(ctx context.Context, log *slog.Logger, url string, table pgtable.Name) (conn *pgx.Conn, report migrations.Report, err error) {
+	err = patiently(ctx, log, "database", func(ctx context.Context) (final bool, err error) {
+		if conn, err = pgx.Connect(ctx, url); err != nil {
+			return pgerr.Refused(err), connectError(err)
+		}
+		if report, err = migrations.Inspect(ctx, conn, table); err == nil {
+			return true, nil
+		}
+		// A session that was ended meanwhile says nothing about the table: a
+		// relay that starts while the server restarts must not give up.
+		final = !conn.IsClosed()
+		closeConn(conn)
+		return final, err
 	})
-	if err == nil {
-		return conn, nil
-	}
+	return conn, report, err
+}
+
+// connectError says what to do about a server that could not be connected to.
+func connectError(err error) error {
 	answer, answered := errors.AsType[*pgconn.PgError](err)
 	if !answered {
-		return nil, fmt.Errorf("the database cannot be reached: %w: check host, port and network", pgerr.OneLine(err))
+		return fmt.Errorf("the database cannot be reached: %w: check host, port and network", pgerr.OneLine(err))
 	}
 	advice := "see what Postgres says"
 	switch {
@@ -190,7 +192,7 @@ func connectPatiently(ctx context.Context, log *slog.Logger, url string) (conn *
 	case strings.HasPrefix(answer.Code, "57"):
 		advice = "the server is starting or stopping, try again"
 	}
-	return nil, fmt.Errorf("the database refuses: %s (%s): %s", answer.Message, answer.Code, advice)
+	return fmt.Errorf("the database refuses: %s (%s): %s", answer.Message, answer.Code, advice)
 }
 
 func closeConn(conn *pgx.Conn) {

@@ -129,3 +129,18 @@ func TestCheckReportsWarnings(t *testing.T) {
 	stop()
 	running.wait().wants(t, exitOK, "start-up check", "polling only")
 }
+
+// A server that restarts, or an administrator, may end the session of the
+// checks.
+func TestStartGoesOnAfterTheSessionOfItsChecksWasEnded(t *testing.T) {
+	t.Parallel()
+	counter, through := countStatements(t, newEnvironment(t))
+	counter.cut.Store(2)
+	running, stop := startRelay(t, through)
+	running.probe(t, "/readyz", 200)
+	stop()
+	running.wait().wants(t, exitOK, "server does not answer yet, it is waited for", "relay stopped")
+	if counter.cut.Load() >= 0 {
+		t.Error("no session was ended: this test shows nothing")
+	}
+}

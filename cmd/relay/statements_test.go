@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -18,6 +20,9 @@ import (
 // belongs to.
 type statementCounter struct {
 	addr string
+	// cut is how many connections end at their first statement, which then does
+	// not reach the server.
+	cut atomic.Int32
 
 	mu     sync.Mutex
 	counts map[string]int // by their text
@@ -68,6 +73,8 @@ func (c *statementCounter) serve(client net.Conn, address string) {
 	answers.Wait()
 }
 
+var errCut = errors.New("cut by the test")
+
 // forward passes on what the client sends. Its first message has no type.
 func (c *statementCounter) forward(server io.Writer, client io.Reader) error {
 	prepared, bound := map[string]string{}, ""
@@ -81,6 +88,9 @@ func (c *statementCounter) forward(server io.Writer, client io.Reader) error {
 			return err
 		}
 		if head == 5 {
+			if strings.ContainsRune("QP", rune(header[0])) && c.cut.Add(-1) >= 0 {
+				return errCut
+			}
 			texts := strings.SplitN(string(message), "\x00", 3)
 			switch header[0] {
 			case 'Q':
