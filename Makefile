@@ -10,6 +10,8 @@ DEMO_FLAGS  ?=
 TEST_FLAGS  ?=
 BENCH       ?= .
 BENCH_FLAGS ?=
+DURATION     ?= 10m
+SEED         ?=
 CRASH_ROUNDS ?= 200
 TERM_ROUNDS  ?= 50
 SENTINEL_ROUNDS ?= 20
@@ -27,8 +29,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "demo and build need Go alone; the tests need a C compiler too (for the race"
-	@echo "detector), test-kafka and bench-kafka need Java 17 and Maven, test-pgbouncer needs"
-	@echo "PgBouncer, and model needs spin. The tests and benchmarks use the servers that"
+	@echo "detector), test-kafka, bench-kafka and soak need Java 17 and Maven, test-pgbouncer"
+	@echo "needs PgBouncer, and model needs spin. The tests and benchmarks use the servers that"
 	@echo "DATABASE_URL and KAFKA_BROKERS name, if set; the demo takes --database-url and"
 	@echo "--brokers."
 
@@ -55,6 +57,11 @@ test-pgbouncer: c-compiler ## the relay through a real PgBouncer in transaction 
 test-crash: c-compiler ## the relay's binary killed 200 times, terminated 50 times, and frozen 20 times under load
 	CRASH_ROUNDS=$(CRASH_ROUNDS) TERM_ROUNDS=$(TERM_ROUNDS) SENTINEL_ROUNDS=$(SENTINEL_ROUNDS) \
 		$(WITHENV) -postgres -- $(GO) test -race -count=1 -timeout 60m -v $(TEST_FLAGS) ./cmd/relay
+
+.PHONY: soak
+soak: ## mixed load and random faults on a real Kafka; DURATION=10m, SEED=n repeats a run
+	SOAK_DURATION=$(DURATION) SOAK_SEED=$(SEED) \
+		$(GO) test -tags realkafka -run '^TestSoak$$' -count=1 -timeout 24h -v $(TEST_FLAGS) ./cmd/relay
 
 .PHONY: bench
 bench: ## benchmarks, on an embedded Postgres and a Kafka in process; BENCH=Latency

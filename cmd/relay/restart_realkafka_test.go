@@ -5,24 +5,12 @@
 
 package main
 
-import (
-	"testing"
-
-	"github.com/outbox-relay/outbox-relay/internal/realkafka"
-)
+import "testing"
 
 func TestRestartOfRealKafkaUnderLoadLosesNothing(t *testing.T) {
 	buildRelay(t)
 	t.Parallel()
-	broker, err := realkafka.Start(t.Context(), realkafka.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := broker.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	broker := ownKafka(t)
 	killed := false
 	const restarts = 2
 	p := restartKafka(t, broker.Addr(), "10s", restarts, func(noticed func()) {

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"net"
-	"strconv"
 	"syscall"
 	"testing"
-
-	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outbox-relay/outbox-relay/internal/embedpg"
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
@@ -32,8 +28,7 @@ func TestRestartOfPostgresUnderLoadLosesNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.Postgres(t)
-			env := newEnvironment(t).with("DATABASE_URL", server.URL())
-			relayCommand(t, env, "migrate").wants(t, exitOK)
+			env := environmentAt(t, server.URL())
 			traffic := startTraffic(t, env)
 			p := startProcess(t, env)
 			p.listening(t)
@@ -62,22 +57,14 @@ func TestRestartOfPostgresUnderLoadLosesNothing(t *testing.T) {
 func TestRestartOfKafkaUnderLoadLosesNothing(t *testing.T) {
 	buildRelay(t)
 	t.Parallel()
-	dir := t.TempDir()
-	kafka := testenv.FakeKafka(t, kfake.DataDir(dir))
-	addr := kafka.ListenAddrs()[0]
-	_, text, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kafka := startFakeBroker(t)
 	const restarts = 2
-	p := restartKafka(t, addr, "3s", restarts, func(noticed func()) {
-		kafka.Close()
+	p := restartKafka(t, kafka.Addr(), "3s", restarts, func(noticed func()) {
+		_ = kafka.Kill()
 		noticed()
-		kafka = testenv.FakeKafka(t, kfake.DataDir(dir), kfake.Ports(port))
+		if err := kafka.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	})
 	p.wantOutages(t, "kafka", restarts)
 }

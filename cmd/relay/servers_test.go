@@ -15,8 +15,14 @@ import (
 // Kafka, and settings that do not get into the way of other tests.
 func newEnvironment(t *testing.T) variables {
 	t.Helper()
+	return environmentAt(t, testenv.Database(t))
+}
+
+// environmentAt is newEnvironment for a database that the test brings.
+func environmentAt(t *testing.T, url string) variables {
+	t.Helper()
 	env := variables{
-		"DATABASE_URL":     testenv.Database(t),
+		"DATABASE_URL":     url,
 		"KAFKA_BROKERS":    strings.Join(testenv.Brokers(t), ","),
 		"RELAY_HTTP_ADDR":  "127.0.0.1:0",
 		"RELAY_LOG_FORMAT": "json",

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+)
+
+// begin makes something go wrong, adds to the repeats what it may cost, and
+// returns what ends it.
+func (s *soak) begin(t *testing.T, f fault) (mend func()) {
+	t.Helper()
+	mortal := veteran + 1 + f.relay%(soakRelays-1)
+	switch f.kind {
+	case relayKilled:
+		s.killRelay(t, mortal)
+		return func() { s.startRelay(t, mortal) }
+	case relayStopped:
+		old := s.relays[mortal]
+		old.signal(t, syscall.SIGTERM)
+		return func() {
+			s.endRelay(t, old)
+			s.startRelay(t, mortal)
+		}
+	case relayReplaced:
+		old := s.relays[mortal]
+		s.startRelay(t, mortal)
+		old.signal(t, syscall.SIGTERM)
+		return func() { s.endRelay(t, old) }
+	case relayFrozen, relayFrozenLong:
+		return s.freeze(t, s.relays[f.relay])
+	case listenerEnded:
+		s.endSessions(t, s.relays[f.relay].name+"-listener", s.relays[f.relay])
+	case claimsEnded:
+		s.endSessions(t, s.relays[f.relay].name+"-claims", s.relays[f.relay])
+		s.repeats += soakInFlight
+	case sessionsEnded:
+		s.endSessions(t, "relay-%", s.relays[:]...)
+		s.repeats += soakAllInFlight
+	case kafkaRestarted, kafkaKilled:
+		// In an outage each worker tries one more batch, to find out whether it
+		// is over.
+		return s.breakServer(t, &s.kafka, f.kind == kafkaKilled, 2*soakAllInFlight)
+	case postgresRestarted:
+		return s.breakServer(t, &s.postgres, false, soakAllInFlight)
+	case postgresCrashed:
+		// The marks of 0.6 s may not have reached the disk.
+		return s.breakServer(t, &s.postgres, true, soakAllInFlight+s.arrivedWithin(2*time.Second))
+	}
+	return func() {}
+}
+
+// soakAllInFlight counts one relay more: while one is replaced, both run.
+const soakAllInFlight = (soakRelays + 1) * soakInFlight
+
+func (s *soak) freeze(t *testing.T, r *soakRelay) (thaw func()) {
+	t.Helper()
+	r.signal(t, syscall.SIGSTOP)
+	r.frozen = true
+	r.faults++
+	s.repeats += soakInFlight
+	return func() {
+		r.signal(t, syscall.SIGCONT)
+		r.frozen = false
+	}
+}
+
+// endSessions has the server end the sessions of the relays that are named like
+// this.
+func (s *soak) endSessions(t *testing.T, name string, relays ...*soakRelay) {
+	t.Helper()
+	s.postgres.up(t)
+	testenv.Eventually(t, "the server ends the sessions", func() bool {
+		_, err := s.traffic.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name LIKE $1`, name)
+		return err == nil // the pool may still have connections from before a restart
+	})
+	for _, r := range relays {
+		r.faults++
+	}
+}
+
+// breakServer stops a server, or kills it, and has it start again in the
+// background: the relays meet other faults meanwhile.
+func (s *soak) breakServer(t *testing.T, server *soakServer, killed bool, repeats int) (mend func()) {
+	t.Helper()
+	server.up(t)
+	s.repeats += repeats
+	for _, r := range s.relays {
+		r.faults++
+	}
+	restart := func() {
+		server.starting = make(chan error, 1)
+		go func() { server.starting <- server.restart(t.Context()) }()
+	}
+	if !killed {
+		restart()
+		return func() {}
+	}
+	if err := server.kill(); err != nil {
+		t.Fatal(err)
+	}
+	return restart
+}
+
+// soakServer is Postgres or Kafka.
+type soakServer struct {
+	kill     func() error
+	restart  func(context.Context) error
+	starting chan error // nil unless a restart is under way
+}
+
+// up waits for a restart that is under way.
+func (s *soakServer) up(t *testing.T) {
+	t.Helper()
+	if s.starting == nil {
+		return
+	}
+	if err := <-s.starting; err != nil {
+		t.Fatal(err)
+	}
+	s.starting = nil
+}
