@@ -88,13 +88,18 @@ func (s *soak) endSessions(t *testing.T, name string, relays ...*soakRelay) {
 func (s *soak) breakServer(t *testing.T, server *soakServer, killed bool, repeats int) (mend func()) {
 	t.Helper()
 	server.up(t)
+	<-time.After(time.Until(server.since.Add(soakCalm)))
 	s.repeats += repeats
 	for _, r := range s.relays {
 		r.faults++
 	}
 	restart := func() {
-		server.starting = make(chan error, 1)
-		go func() { server.starting <- server.restart(t.Context()) }()
+		started := make(chan startedServer, 1)
+		server.starting = started
+		go func() {
+			err := server.restart(t.Context())
+			started <- startedServer{err, time.Now()}
+		}()
 	}
 	if !killed {
 		restart()
@@ -106,11 +111,21 @@ func (s *soak) breakServer(t *testing.T, server *soakServer, killed bool, repeat
 	return restart
 }
 
+// soakCalm is how long a server works at least between two faults: on a slow
+// machine it would otherwise be gone again before a relay has reached it.
+const soakCalm = 5 * time.Second
+
 // soakServer is Postgres or Kafka.
 type soakServer struct {
 	kill     func() error
 	restart  func(context.Context) error
-	starting chan error // nil unless a restart is under way
+	starting chan startedServer // nil unless a restart is under way
+	since    time.Time          // it works since then, when it was restarted
+}
+
+type startedServer struct {
+	err error
+	at  time.Time
 }
 
 // up waits for a restart that is under way.
@@ -119,8 +134,9 @@ func (s *soakServer) up(t *testing.T) {
 	if s.starting == nil {
 		return
 	}
-	if err := <-s.starting; err != nil {
-		t.Fatal(err)
+	started := <-s.starting
+	if started.err != nil {
+		t.Fatal(started.err)
 	}
-	s.starting = nil
+	s.starting, s.since = nil, started.at
 }

@@ -38,6 +38,7 @@ func (f *traffic) writeWaves(ctx context.Context, random *rand.Rand) error {
 		rate := []float64{20, 200, 500, 1000, 0}[random.IntN(5)]
 		w := f.writer(fmt.Sprintf("wave-%d-", n), 1+random.IntN(200), rate)
 		w.Count = 1 + int(max(rate, 500)*3*random.Float64())
+		w.Patient = true // Postgres may be out when the wave begins
 		if err := w.Run(ctx); err != nil {
 			return err
 		}

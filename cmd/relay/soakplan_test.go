@@ -39,10 +39,10 @@ type fault struct {
 // track is faults that follow each other: a soak has two at the same time. The
 // kinds are dealt like cards, so that each comes up even in a short soak.
 type track struct {
-	kinds     []faultKind
-	longest   time.Duration // that a fault lasts
-	pause     time.Duration // at most, to the next
-	exception map[faultKind]time.Duration
+	kinds   []faultKind
+	longest time.Duration               // that a fault lasts, above
+	least   map[faultKind]time.Duration // which is 0 for most
+	pause   time.Duration               // at most, to the next
 }
 
 // Not more than one relay is out at a time.
@@ -52,7 +52,7 @@ var relayFaults = track{
 		relayKilled, relayKilled, relayFrozen,
 	},
 	longest: 3 * time.Second, pause: 3 * time.Second,
-	exception: map[faultKind]time.Duration{relayFrozenLong: 2 * soakTimeLimit},
+	least: map[faultKind]time.Duration{relayFrozenLong: soakTimeLimit},
 }
 
 var serverFaults = track{
@@ -69,15 +69,13 @@ func (k *track) plan(random *rand.Rand, duration time.Duration) []fault {
 	var faults []fault
 	for at := time.Second; ; {
 		for _, card := range random.Perm(len(k.kinds)) {
-			f := fault{
-				kind: k.kinds[card], relay: random.IntN(soakRelays), at: at,
-				lasts: time.Duration(random.Int64N(int64(k.longest))),
-			}
-			if least := k.exception[f.kind]; least > 0 {
-				f.lasts += least
-			}
-			if f.at >= duration {
+			if at >= duration {
 				return faults
+			}
+			kind := k.kinds[card]
+			f := fault{
+				kind: kind, relay: random.IntN(soakRelays), at: at,
+				lasts: k.least[kind] + time.Duration(random.Int64N(int64(k.longest))),
 			}
 			faults = append(faults, f)
 			at += f.lasts + 200*time.Millisecond + time.Duration(random.Int64N(int64(k.pause)))

@@ -19,11 +19,11 @@ const (
 	soakRelays  = 3
 	veteran     = 0
 	soakWorkers = 2
-	soakBatch   = 50
+	soakBatch   = 100
 	// soakInFlight is what one relay may have sent and not marked.
 	soakInFlight = soakWorkers * soakBatch
 
-	soakPublishTimeout = 3 * time.Second
+	soakPublishTimeout = 5 * time.Second
 	soakTimeLimit      = soakPublishTimeout + time.Second
 )
 

@@ -68,6 +68,13 @@ func (s *soak) watch(t *testing.T) {
 		return
 	}
 	s.seen = now
+	select {
+	case err := <-s.traffic.read:
+		t.Fatalf("the consumer failed: %v", err)
+	case <-s.traffic.writing.Done():
+		t.Fatalf("the writers failed: %v", s.traffic.writers.Wait())
+	default:
+	}
 	counts, _ := s.traffic.ledger.Counts(s.latencies)
 	s.arrived = append(s.arrived, arrivedBy{now, counts.Consumed})
 	elapsed := now.Sub(s.start)

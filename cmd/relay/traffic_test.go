@@ -20,7 +20,7 @@ import (
 const trafficKeys = 6
 
 // trafficLimit is generous: it is for what never comes.
-const trafficLimit = time.Minute
+const trafficLimit = 5 * time.Minute
 
 // traffic is events that are written, and a consumer that accounts for them,
 // while relays come and go.

@@ -39,6 +39,9 @@ type Writer struct {
 	Warmup int
 	// PayloadSize in bytes.
 	PayloadSize int
+	// Patient has Run try to connect until the database takes connections. By
+	// default a failure ends it.
+	Patient bool
 
 	sends  atomic.Int64
 	behind atomic.Int64
@@ -69,12 +72,16 @@ func (w *Writer) connect(ctx context.Context) ([]*pgx.Conn, error) {
 	dial, dialCtx := errgroup.WithContext(ctx)
 	for i := range conns {
 		dial.Go(func() (err error) {
-			conns[i], err = pgx.Connect(dialCtx, w.URL)
+			if w.Patient {
+				conns[i], err = w.reconnect(dialCtx)
+			} else {
+				conns[i], err = pgx.Connect(dialCtx, w.URL)
+			}
 			return err
 		})
 	}
 	err := dial.Wait()
-	if err == nil {
+	if err == nil && ctx.Err() == nil {
 		return conns, nil
 	}
 	for _, conn := range conns {

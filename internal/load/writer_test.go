@@ -3,6 +3,8 @@ package load
 import (
 	"context"
 	"errors"
+	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,6 +91,36 @@ func TestWriterEndsWithAnErrorOfTheDatabase(t *testing.T) {
 	err := writer.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `relation "public.missing" does not exist`) {
 		t.Errorf("got %v, want the missing table", err)
+	}
+}
+
+func TestWriterWaitsForADatabaseThatIsOutIfItIsPatient(t *testing.T) {
+	t.Parallel()
+	writer := newWriter(t)
+	up := writer.URL
+	out, err := url.Parse(up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Host = listener.Addr().String()
+	_ = listener.Close()
+	writer.URL = out.String()
+	if err := writer.Run(t.Context()); err == nil {
+		t.Error("a writer that is not patient gave no error")
+	}
+	writer.Patient = true
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	if err := writer.Run(ctx); err != nil || ctx.Err() == nil {
+		t.Errorf("got %v, want a writer that waits until it is stopped", err)
+	}
+	writer.URL = up
+	if err := writer.Run(t.Context()); err != nil || writer.Ledger.Report().Committed != writer.Count {
+		t.Errorf("got %v and %d events, want all of them", err, writer.Ledger.Report().Committed)
 	}
 }
 
