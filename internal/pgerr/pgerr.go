@@ -26,9 +26,11 @@ func Unprepared(err error) bool {
 
 // transient tells whether a server that answers so may do it later: it starts
 // up or shuts down (57), is short of something (53), lost the connection (08),
-// rolled back for somebody else's sake (40) or could not have a lock (55).
+// rolled back for somebody else's sake (40), could not have a lock (55), or ended
+// a session that was frozen in its transaction (25P03, 25P04).
 func transient(code string) bool {
-	return slices.Contains([]string{"57", "53", "08", "40", "55"}, code[:min(2, len(code))])
+	return code == "25P03" || code == "25P04" ||
+		slices.Contains([]string{"57", "53", "08", "40", "55"}, code[:min(2, len(code))])
 }
 
 // OneLine puts an error that pgx spreads over several lines, one for each

@@ -37,6 +37,7 @@ func TestRefusedTellsAnswersFromOutages(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]bool{
 		"28P01": true, "42P01": true, "42501": true, "23514": true,
+		"25006": true, "25P03": false, "25P04": false,
 		"57P03": false, "53300": false, "40P01": false, "55P03": false, "08006": false,
 	} {
 		if got := Refused(fmt.Errorf("claim: %w", &pgconn.PgError{Code: code})); got != want {
