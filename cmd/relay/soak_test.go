@@ -61,8 +61,7 @@ func soakSettings(t *testing.T) (duration time.Duration, seed uint64) {
 
 // torment does what the plan says, and watches, until the duration is over and
 // the last fault is mended. A step that takes long, on a slow machine, puts the
-// rest of the plan off: faults that came all at once would leave the relays no
-// time to recover.
+// rest of the plan off, so that faults do not come all at once.
 func (s *soak) torment(t *testing.T, plan []fault, duration time.Duration) {
 	t.Helper()
 	type repair struct {
@@ -84,9 +83,11 @@ func (s *soak) torment(t *testing.T, plan []fault, duration time.Duration) {
 			repairs = repairs[1:]
 			late += time.Since(began)
 		case !over && len(plan) > 0 && plan[0].at <= planned:
-			s.done = append(s.done, plan[0].kind)
-			repairs = append(repairs, repair{plan[0].at + plan[0].lasts, s.begin(t, plan[0])})
-			slices.SortFunc(repairs, func(a, b repair) int { return cmp.Compare(a.at, b.at) })
+			if mend := s.begin(t, plan[0]); mend != nil {
+				s.done = append(s.done, plan[0].kind)
+				repairs = append(repairs, repair{plan[0].at + plan[0].lasts, mend})
+				slices.SortFunc(repairs, func(a, b repair) int { return cmp.Compare(a.at, b.at) })
+			}
 			plan = plan[1:]
 			late += time.Since(began)
 		case over && len(repairs) == 0:

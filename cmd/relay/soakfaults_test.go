@@ -10,7 +10,8 @@ import (
 )
 
 // begin makes something go wrong, adds to the repeats what it may cost, and
-// returns what ends it.
+// returns what ends it. It returns nil where the last fault of the kind is too
+// fresh.
 func (s *soak) begin(t *testing.T, f fault) (mend func()) {
 	t.Helper()
 	mortal := veteran + 1 + f.relay%(soakRelays-1)
@@ -87,8 +88,10 @@ func (s *soak) endSessions(t *testing.T, name string, relays ...*soakRelay) {
 // background: the relays meet other faults meanwhile.
 func (s *soak) breakServer(t *testing.T, server *soakServer, killed bool, repeats int) (mend func()) {
 	t.Helper()
-	server.up(t)
-	<-time.After(time.Until(server.since.Add(soakCalm)))
+	if !server.recovered(t) {
+		return nil
+	}
+	server.down = time.Now()
 	s.repeats += repeats
 	for _, r := range s.relays {
 		r.faults++
@@ -111,21 +114,31 @@ func (s *soak) breakServer(t *testing.T, server *soakServer, killed bool, repeat
 	return restart
 }
 
-// soakCalm is how long a server works at least between two faults: on a slow
-// machine it would otherwise be gone again before a relay has reached it.
-const soakCalm = 5 * time.Second
-
 // soakServer is Postgres or Kafka.
 type soakServer struct {
 	kill     func() error
 	restart  func(context.Context) error
 	starting chan startedServer // nil unless a restart is under way
-	since    time.Time          // it works since then, when it was restarted
+	// down and since are when it was broken last, and worked again.
+	down, since time.Time
 }
 
 type startedServer struct {
 	err error
 	at  time.Time
+}
+
+// recovered tells whether the server may be broken again. It has to work for
+// twice as long as it was away: on a slow machine it would otherwise be gone
+// before a relay has reached it, and be away for most of the time.
+func (s *soakServer) recovered(t *testing.T) bool {
+	t.Helper()
+	const least = 5 * time.Second
+	if s.starting != nil && len(s.starting) == 0 {
+		return false
+	}
+	s.up(t)
+	return time.Since(s.since) > max(least, 2*s.since.Sub(s.down))
 }
 
 // up waits for a restart that is under way.
