@@ -157,3 +157,31 @@ func TestNamesAreResolvedAnewForEachConnection(t *testing.T) {
 	f.insert(t)
 	f.waitPublished(t)
 }
+
+// A pool that does not work sends no probes, and the server ends the session
+// that hears none. That is said once, not with every attempt.
+func TestAListenerWaitsForThePool(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	network, through := testenv.Network(t, f.url)
+	direct := f.pool
+	f.pool = testenv.Pool(t, through)
+	d, _ := f.start(t, Adaptive, far)
+	waitState(t, d, "listening", func(s State) bool { return s.Listening })
+	network.Refuse()
+	f.log.WaitFor(t, lostLine)
+	testenv.Eventually(t, "several attempts", func() bool { return d.attempts.Load() > 5 })
+	var sessions int
+	err := direct.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'outbox-relay'`).Scan(&sessions)
+	if err != nil || sessions != 0 {
+		t.Errorf("%d sessions of a listener that nothing could wake, %v", sessions, err)
+	}
+	if err := network.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	waitState(t, d, "listening again", func(s State) bool { return s.Listening })
+	if lost, up := len(f.log.Entries(lostLine)), len(f.log.Entries("listening")); lost != 1 || up != 2 {
+		t.Errorf("%d lines about a lost listener and %d about one that listens, want 1 and 2", lost, up)
+	}
+}

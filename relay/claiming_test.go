@@ -158,7 +158,7 @@ func TestRoleSettingsDoNotMatter(t *testing.T) {
 	f.exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret';
 		GRANT SELECT, UPDATE (published_at) ON outbox_event TO %[1]s;
 		ALTER ROLE %[1]s SET default_transaction_isolation = 'serializable';
-		ALTER ROLE %[1]s SET statement_timeout = '1ms';
+		ALTER ROLE %[1]s SET statement_timeout = '100ms';
 		ALTER ROLE %[1]s SET lock_timeout = '1ms';
 		ALTER ROLE %[1]s SET idle_in_transaction_session_timeout = '1ms';
 		ALTER ROLE %[1]s SET search_path = 'pg_catalog';

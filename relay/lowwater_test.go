@@ -132,7 +132,10 @@ func TestSweepFindsRowsBelowTheBound(t *testing.T) {
 	r := f.start(t)
 	testenv.Insert(t, f.pool, testenv.Sequence(topic, 3*lowWaterStep, "a", "b")...)
 	f.waitDrained(t)
-	testenv.Eventually(t, "the bound has moved", func() bool { return r.low.bound().id > 1000 })
+	testenv.Eventually(t, "the bound has moved", func() bool {
+		testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: "c"})
+		return r.low.bound().id > 1000
+	})
 	f.exec(t, `UPDATE outbox_event SET published_at = NULL WHERE id IN (10, 11)`)
 	f.waitDrained(t)
 	if got := r.low.bound().id; got >= 10 {
