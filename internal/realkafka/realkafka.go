@@ -10,6 +10,7 @@ package realkafka
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -20,10 +21,17 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-relay/outbox-relay/internal/java"
 	"github.com/outbox-relay/outbox-relay/internal/keeper"
 )
 
-const role = "kafka"
+const (
+	role    = "kafka"
+	version = "4.4.0"
+)
+
+//go:embed pom.xml
+var pom []byte
 
 // Options say how a broker is started. The zero value is ready to use.
 type Options struct {
@@ -75,13 +83,13 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 }
 
 func start(ctx context.Context, o Options) (*Broker, error) {
-	java, err := findJava(ctx)
+	program, err := java.Find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	jars, err := fetchJars(ctx, o.CacheDir)
+	jars, err := java.Jars(ctx, o.CacheDir, "kafka-"+version, pom)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; set KAFKA_BROKERS to use a broker of your own", err)
 	}
 	port, err := keeper.FreePort()
 	if err != nil {
@@ -92,7 +100,7 @@ func start(ctx context.Context, o Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{keeper: k, port: port}
-	err = b.call(ctx, "Start", Command{java, jars, port})
+	err = b.call(ctx, "Start", Command{program, jars, port})
 	if err == nil {
 		err = b.waitReady(ctx)
 	}

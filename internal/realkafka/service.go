@@ -13,15 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outbox-relay/outbox-relay/internal/java"
 	"github.com/outbox-relay/outbox-relay/internal/keeper"
 )
 
-var (
-	//go:embed server.properties
-	serverProperties []byte
-	//go:embed log4j2.properties
-	logProperties []byte
-)
+//go:embed server.properties
+var serverProperties []byte
 
 // orderlyTimeout bounds an orderly stop, after which the broker is killed.
 const orderlyTimeout = 30 * time.Second
@@ -105,7 +102,7 @@ func (s *service) writeFiles() error {
 	if err := os.WriteFile(s.path("server.properties"), properties, 0o644); err != nil {
 		return fmt.Errorf("write settings: %w", err)
 	}
-	if err := os.WriteFile(s.path("log4j2.properties"), logProperties, 0o644); err != nil {
+	if err := os.WriteFile(s.path("log4j2.properties"), java.LogProperties, 0o644); err != nil {
 		return fmt.Errorf("write settings of log: %w", err)
 	}
 	return nil

@@ -1,8 +1,8 @@
-package realkafka
+package java
 
 import "testing"
 
-func TestCheckJavaNeedsVersion17(t *testing.T) {
+func TestJavaHasToBe17OrLater(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		output string
@@ -18,7 +18,7 @@ func TestCheckJavaNeedsVersion17(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if err := checkJava(test.output); (err == nil) != test.ok {
+			if err := check(test.output); (err == nil) != test.ok {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -1,30 +1,24 @@
-package realkafka
+package java
 
 import (
 	"context"
-	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 
 	"github.com/outbox-relay/outbox-relay/internal/keeper"
 )
 
-//go:embed pom.xml
-var pom []byte
-
-const (
-	version     = "4.4.0"
-	minimumJava = 17
-)
-
-// fetchJars returns the folder with the broker's jars, which Maven fills on the
-// first use of a machine.
-func fetchJars(ctx context.Context, cache string) (string, error) {
+// Jars returns the folder with the jars that a pom.xml names and all that they
+// depend on, which Maven fills on the first use of a machine.
+//
+// The folder lies in cache, or in the folder outbox-relay of the user's cache
+// when that is empty. Its name must tell the version of what it holds, since a
+// folder that exists is taken as it is.
+//
+// It fails, saying what to install, without Maven, and when Maven fails.
+func Jars(ctx context.Context, cache, name string, pom []byte) (string, error) {
 	if cache == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
@@ -32,7 +26,7 @@ func fetchJars(ctx context.Context, cache string) (string, error) {
 		}
 		cache = filepath.Join(base, "outbox-relay")
 	}
-	dir := filepath.Join(cache, "kafka-"+version)
+	dir := filepath.Join(cache, name)
 	jars := filepath.Join(dir, "jars")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make cache for jars: %w", err)
@@ -63,41 +57,10 @@ func fetchJars(ctx context.Context, cache string) (string, error) {
 	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "dependency:copy-dependencies", "-DoutputDirectory="+partial)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("download jars with Maven: %w; set KAFKA_BROKERS to use a broker of your own:\n%s", err, out)
+		return "", fmt.Errorf("download jars with Maven: %w:\n%s", err, out)
 	}
 	if err := os.Rename(partial, jars); err != nil {
 		return "", fmt.Errorf("move jars into the cache: %w", err)
 	}
 	return jars, nil
-}
-
-var javaVersion = regexp.MustCompile(`version "(\d+)`)
-
-// findJava returns the java program, checked for its version: an older one
-// fails with no more than a stack trace of its class loader.
-func findJava(ctx context.Context) (string, error) {
-	const install = "on Debian: apt-get install default-jre-headless"
-	java, err := exec.LookPath("java")
-	if err != nil {
-		return "", fmt.Errorf("find Java %d or later: %w; %s", minimumJava, err, install)
-	}
-	out, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w\n%s", java, err, out)
-	}
-	if err := checkJava(string(out)); err != nil {
-		return "", fmt.Errorf("%s: %w; %s", java, err, install)
-	}
-	return java, nil
-}
-
-func checkJava(output string) error {
-	match := javaVersion.FindStringSubmatch(output)
-	if match == nil {
-		return errors.New("cannot tell its version")
-	}
-	if major, err := strconv.Atoi(match[1]); err != nil || major < minimumJava {
-		return fmt.Errorf("version is %s, need %d or later", match[1], minimumJava)
-	}
-	return nil
 }
