@@ -29,8 +29,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "demo and build need Go alone; the tests need a C compiler too (for the race"
-	@echo "detector), test-kafka, bench-kafka and soak need Java 17 and Maven, test-pgbouncer"
-	@echo "needs PgBouncer, and model needs spin. The tests and benchmarks use the servers that"
+	@echo "detector), test-kafka, bench-kafka, bench-peers and soak need Java 17 and Maven,"
+	@echo "test-pgbouncer needs PgBouncer, and model needs spin. The tests and benchmarks use the servers that"
 	@echo "DATABASE_URL and KAFKA_BROKERS name, if set; the demo takes --database-url and"
 	@echo "--brokers."
 
@@ -70,6 +70,10 @@ bench: ## benchmarks, on an embedded Postgres and a Kafka in process; BENCH=Late
 .PHONY: bench-kafka
 bench-kafka: ## the same against a real Kafka, started for them
 	$(WITHENV) -kafka -- $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 60m $(BENCH_FLAGS) ./bench
+
+.PHONY: bench-peers
+bench-peers: ## this relay beside Debezium and naive ones, into docs/bench; PEERS=relay,debezium-10
+	$(GO) run ./bench/peers
 
 .PHONY: model
 model: ## the doorbell's protocol and its mutants, checked with spin

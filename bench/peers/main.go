@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/outbox-relay/outbox-relay/internal/embedpg"
+	"github.com/outbox-relay/outbox-relay/internal/realkafka"
+)
+
+func main() {
+	embedpg.RunChild()
+	realkafka.RunChild()
+	runProcessChild()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	run := runAll
+	if slices.Contains(os.Args[1:], naiveArgument) {
+		run = func(ctx context.Context, _ io.Writer) error { return naiveEnvironment().run(ctx) }
+	}
+	if err := run(ctx, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// runAll measures the contenders one after the other and writes the report.
+func runAll(ctx context.Context, say io.Writer) (err error) {
+	cfg, err := readConfig()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "outbox-peers-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(dir)
+		} // else its logs tell why
+	}()
+	began := time.Now()
+	fmt.Fprintln(say, "starting Postgres and Kafka")
+	s, err := startServers(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	about, err := describe(ctx, s)
+	if err != nil {
+		return err
+	}
+	var results []result
+	for _, name := range cfg.Peers {
+		i := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
+		fmt.Fprintln(say, contenders[i].title)
+		r, err := measure(ctx, cfg, s, dir, contenders[i], say)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	if err := writeReport(cfg, about, results); err != nil {
+		return err
+	}
+	fmt.Fprintf(say, "wrote %s after %s\n", cfg.Out, time.Since(began).Round(time.Second))
+	return nil
+}
