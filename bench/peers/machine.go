@@ -11,6 +11,9 @@ import (
 // about is where the figures come from.
 type about struct {
 	Machine, Postgres, Kafka, Go string
+	// Foreign tells that Postgres was not started here, so that its CPU time is
+	// not known.
+	Foreign bool
 }
 
 func describe(ctx context.Context, s *servers) (about, error) {
@@ -27,6 +30,7 @@ func describe(ctx context.Context, s *servers) (about, error) {
 		Postgres: fmt.Sprintf("%s, fsync=%s", version, fsync),
 		Kafka:    "that of KAFKA_BROKERS",
 		Go:       runtime.Version(),
+		Foreign:  s.postgres == 0,
 	}
 	if s.postgres != 0 {
 		for _, name := range []string{"wal_level", "shared_buffers", "max_wal_size"} {

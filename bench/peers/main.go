@@ -43,9 +43,10 @@ func runAll(ctx context.Context, say io.Writer) (err error) {
 		return err
 	}
 	defer func() {
-		if err == nil {
-			err = os.RemoveAll(dir)
-		} // else its logs tell why
+		// The logs in it tell why a contender failed.
+		if err == nil || ctx.Err() != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
 	}()
 	began := time.Now()
 	fmt.Fprintln(say, "starting Postgres and Kafka")

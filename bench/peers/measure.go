@@ -41,7 +41,10 @@ func measure(ctx context.Context, cfg config, s *servers, dir string, c contende
 	m.peer = c.make(cfg)
 	m.result.Settings = m.peer.settings()
 	if err := m.withPeer(ctx); err != nil {
-		return result{}, fmt.Errorf("%w; its log: %s", err, st.log)
+		if ctx.Err() != nil {
+			return result{}, err
+		}
+		return result{}, fmt.Errorf("%w; read its log, %s", err, st.log)
 	}
 	return *m.result, nil
 }
@@ -62,10 +65,15 @@ func (m *measurement) withPeer(ctx context.Context) (err error) {
 		return fmt.Errorf("prepare: %w", err)
 	}
 	began := time.Now()
+	defer func() {
+		// Of a contender that failed, only why it did is of interest.
+		if endErr := m.end(); err == nil {
+			err = endErr
+		}
+	}()
 	if err := m.peer.start(ctx, m.stage); err != nil {
-		return errors.Join(fmt.Errorf("start: %w", err), m.end())
+		return fmt.Errorf("start: %w", err)
 	}
-	defer func() { err = errors.Join(err, m.end()) }()
 	if err := m.warmUp(ctx, began); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -72,8 +71,11 @@ func (p *phase) settle(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, stallTimeout)
 		err := p.ledger.Await(bounded)
 		cancel()
-		if err == nil || ctx.Err() != nil {
-			return errors.Join(err, context.Cause(ctx))
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		counts, _ := p.ledger.Counts(0)
 		if counts.Consumed == consumed {

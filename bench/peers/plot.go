@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"image/color"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -33,8 +34,9 @@ func plotLatency(path string, cfg config, results []result) error {
 	p.X.Label.Text, p.Y.Label.Text = "events a second", "milliseconds"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(cfg.Rates), ticks([]int{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000})
-	p.Legend.Top = false
-	p.Legend.Left = true
+	// Room for the legend, to the right of the lines.
+	p.Legend.Top = true
+	p.X.Max = 6 * float64(slices.Max(cfg.Rates))
 	p.Add(plotter.NewGrid())
 	for _, r := range peersOf(results) {
 		if err := addLatency(p, r); err != nil {

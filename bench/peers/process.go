@@ -33,7 +33,6 @@ type Command struct {
 // are its own.
 type process struct {
 	keeper *keeper.Keeper
-	log    string
 	pid    int
 	stop   func() error
 	// ended is closed once the process is gone, and state tells how.
@@ -47,7 +46,7 @@ func startProcess(ctx context.Context, c Command) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{keeper: k, log: c.Log, ended: make(chan struct{})}
+	p := &process{keeper: k, ended: make(chan struct{})}
 	if err := k.Call(ctx, "Start", c, &p.pid); err != nil {
 		_ = k.Close() // it only has nothing to stop
 		return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
@@ -80,7 +79,7 @@ func (p *process) stopAndWait() error {
 }
 
 func (p *process) died() error {
-	return fmt.Errorf("process %d ended by itself (%s); read its log, %s", p.pid, p.state, p.log)
+	return fmt.Errorf("process %d ended by itself: %s", p.pid, p.state)
 }
 
 // watch returns a context that ends with the process, and says so in its cause.
