@@ -42,9 +42,9 @@ func runAll(ctx context.Context, say io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	failed := false
 	defer func() {
-		// The logs in it tell why a contender failed.
-		if err == nil || ctx.Err() != nil {
+		if !failed { // or its log is still needed
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
@@ -65,6 +65,7 @@ func runAll(ctx context.Context, say io.Writer) (err error) {
 		fmt.Fprintln(say, contenders[i].title)
 		r, err := measure(ctx, cfg, s, dir, contenders[i], say)
 		if err != nil {
+			failed = ctx.Err() == nil
 			return err
 		}
 		results = append(results, r)
