@@ -43,6 +43,7 @@ func render(cfg config, a about, results []result) (string, error) {
 		"Config":    cfg,
 		"About":     a,
 		"Latency":   latencyTable(cfg, results),
+		"Behind":    behindTable(cfg, results),
 		"Work":      workTable(results),
 		"Memory":    memoryTable(results),
 		"CPU":       cpuTable(cfg, results),

@@ -20,7 +20,22 @@ func newTable(head ...string) *table {
 func (t *table) row(cells ...string) { t.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 
 func latencyTable(cfg config, results []result) string {
-	cells := []string{"p50 / p99 / p99.9, ms"}
+	return rateTable("p50 / p99 / p99.9, ms", cfg, results, func(at rateResult) string {
+		cell := fmt.Sprintf("%s / %s / %s", short(at.P50), short(at.P99), short(at.P999))
+		if at.missed() {
+			cell += fmt.Sprintf(" (at %.0f/s)", at.Reached)
+		}
+		return cell
+	})
+}
+
+func behindTable(cfg config, results []result) string {
+	return rateTable("latest INSERT, ms", cfg, results, func(at rateResult) string { return short(at.Behind) })
+}
+
+// rateTable has a line for each contender and a column for each rate.
+func rateTable(corner string, cfg config, results []result, cell func(rateResult) string) string {
+	cells := []string{corner}
 	for _, rate := range cfg.Rates {
 		cells = append(cells, fmt.Sprintf("%d/s", rate))
 	}
@@ -28,11 +43,7 @@ func latencyTable(cfg config, results []result) string {
 	for _, r := range peersOf(results) {
 		cells := []string{r.Title}
 		for _, at := range r.Rates {
-			cell := fmt.Sprintf("%s / %s / %s", short(at.P50), short(at.P99), short(at.P999))
-			if at.missed() {
-				cell += fmt.Sprintf(" (at %.0f/s)", at.Reached)
-			}
-			cells = append(cells, cell)
+			cells = append(cells, cell(at))
 		}
 		t.row(cells...)
 	}
