@@ -26,7 +26,7 @@
 //   - PEERS_WARMUP: events beforehand, 30000.
 //   - PEERS_WRITERS: connections that write without pause, 64.
 //   - PEERS_PAYLOAD_BYTES: approximate size of a payload, 128.
-//   - PEERS_JVM: options of Debezium's JVM, -Xms64m,-Xmx512m.
+//   - PEERS_JVM: options of Debezium's JVM, -Xms64m,-Xmx256m,-XX:+UseSerialGC.
 //   - PEERS_OUT: folder of the report, docs/bench.
 //   - RELAY_...: settings of this relay.
 //
