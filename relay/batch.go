@@ -46,9 +46,13 @@ func (s *sizing) learn(c claim, win window, contended bool) {
 	}
 	switch {
 	case c.full(win) && n < win.batch/4 && len(c.held) >= crowded:
-		if !contended {
-			s.widen = min(maxWiden, 2*s.widen)
+		if contended {
+			break
 		}
+		if s.widen == maxWiden {
+			s.size = min(s.max, 2*s.size)
+		}
+		s.widen = min(maxWiden, 2*s.widen)
 	case s.widen > 1 && (n >= win.batch/2 || !c.full(win)):
 		s.widen /= 2
 	}

@@ -5,6 +5,10 @@ import "time"
 const (
 	shortBusy = 10 * time.Millisecond
 	longBusy  = time.Second
+	// busyPerKey is how long it takes to get past a busy key. Where they are so
+	// many that a claim sees nothing else, the first must still be left out when
+	// the last has been met.
+	busyPerKey = 100 * time.Microsecond
 )
 
 // busyKeys are keys whose next row somebody else holds. They are left out of
@@ -23,13 +27,17 @@ func (b busyKeys) learn(now time.Time, c claim) {
 			delete(b, c.events[i].key)
 		}
 	}
+	least := shortBusy
+	if len(c.events) == 0 {
+		least = max(least, time.Duration(len(b)+len(c.held))*busyPerKey)
+	}
 	for _, key := range c.held {
 		k := b[key]
 		if k == nil {
 			k = &busyKey{pause: shortBusy / 2}
 			b[key] = k
 		}
-		k.pause = min(longBusy, 2*k.pause)
+		k.pause = min(longBusy, max(least, 2*k.pause))
 		k.until = now.Add(k.pause)
 	}
 }
