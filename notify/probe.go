@@ -62,7 +62,10 @@ func (d *Doorbell) answer(ctx context.Context, s *session) error {
 	if err := d.takeRoles(ctx, s); err != nil {
 		return err
 	}
-	if s.sentinel && !s.member && d.cfg.Glance != nil {
+	switch {
+	case !s.sentinel:
+		return nil // the try was a query
+	case !s.member && d.cfg.Glance != nil:
 		return d.glanceForTick(ctx, s)
 	}
 	if _, err := s.conn.Exec(ctx, "SELECT 1"); err != nil {

@@ -12,14 +12,17 @@ const (
 	armEvery = 3 * time.Millisecond
 	// armSeldom is how far the tries back off while nothing comes and some
 	// writer's transaction stays open: each costs two statements.
-	armSeldom = 100 * time.Millisecond
+	armSeldom = 500 * time.Millisecond
 	// armBelow is the share of Rate below which the bell is taken again. The
 	// gap keeps a steady rate near the threshold from flipping: notified wakes
 	// then took 1.8 ms instead of 0.8.
 	armBelow = 0.6
 	// idlePoll bounds how far polls back off while nothing comes and the bell
-	// cannot be had, for as long as some writer's transaction stays open.
-	idlePoll = 20 * time.Millisecond
+	// cannot be had, for as long as some writer's transaction stays open. Every
+	// 20 ms they took 2 % of a core.
+	idlePoll = 50 * time.Millisecond
+	// deafPoll is the poll interval of a relay that hears nothing.
+	deafPoll = 20 * time.Millisecond
 	// restAfter is how long nothing must have come before a tick or a poll
 	// looks instead of claiming.
 	restAfter = 20 * time.Millisecond
@@ -126,7 +129,7 @@ func (d *Doorbell) wait(ctx context.Context, r Round) (Source, error) {
 	case r.Full:
 		return d.sleep(ctx, d.backoff(now))
 	case !state.Listening || d.doubtful.Load():
-		return d.sleep(ctx, idlePoll)
+		return d.sleep(ctx, deafPoll)
 	case !state.Sentinel:
 		return d.waitAsHelper(ctx)
 	}
@@ -208,7 +211,7 @@ func (d *Doorbell) wantArmed(now time.Time, armed bool) bool {
 }
 
 // backoff is the poll interval: the configured one while rows come, growing to
-// 20 ms while none do.
+// 50 ms while none do.
 func (d *Doorbell) backoff(now time.Time) time.Duration {
 	idle := now.Sub(d.waiter.lastRow) / 8
 	return min(max(idle, d.cfg.Poll), max(idlePoll, d.cfg.Poll))

@@ -56,34 +56,42 @@ func (f *fixture) checkPlans(t *testing.T) {
 	for _, s := range []struct {
 		name, sql, types, args string
 		walks                  bool // on the partial index, in its order
+		bare                   bool // also without the relay's settings
 	}{
-		{"claim", sql.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true},
-		{"claim of a slice", sql.claim, claimTypes, `1000, now(), 1000, 2, 1, '{a,b}', '{c}', '{1,2}', 8192`, true},
-		{"claim in any order", anyOrder.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true},
-		{"look", sql.look, "bigint, timestamptz, text[], text[], bigint[]", `0, NULL, ` + none + `, ` + none + `, '{}'`, true},
-		{"lowest", sql.lowest, "bigint, timestamptz", `0, NULL`, true},
-		{"highest", sql.highest, "", "", false},
-		{"fetch", sql.fetch, "bigint[]", `'{1,2,3}'`, false},
-		{"sample", sql.sample, "bigint, timestamptz", `0, NULL`, true},
-		{"mark", sql.mark, "bigint[]", `'{1,2,3}'`, false},
+		{"claim", sql.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true, false},
+		{"claim of a slice", sql.claim, claimTypes, `1000, now(), 1000, 2, 1, '{a,b}', '{c}', '{1,2}', 8192`, true, false},
+		{"claim in any order", anyOrder.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true, false},
+		{"look", sql.look, "bigint, timestamptz, text[], text[], bigint[]", `0, NULL, ` + none + `, ` + none + `, '{}'`, true, true},
+		{"lowest", sql.lowest, "bigint, timestamptz", `0, NULL`, true, false},
+		{"highest", sql.highest, "", "", false, false},
+		{"fetch", sql.fetch, "bigint[]", `'{1,2,3}'`, false, false},
+		{"sample", sql.sample, "bigint, timestamptz", `0, NULL`, true, false},
+		{"mark", sql.mark, "bigint[]", `'{1,2,3}'`, false, false},
 	} {
-		plan := f.explain(t, sql, s.sql, s.types, s.args)
-		walk := false
-		for _, node := range plan {
-			if node.Relation != "outbox_event" {
-				if strings.Contains(node.Type, "Sort") {
-					t.Errorf("%s sorts: the walk is not in index order\n%v", s.name, plan)
-				}
-				continue
-			}
-			walk = walk || node.Index == "ix_outbox_event_unpublished" && node.Alias != "o"
-			if !strings.HasPrefix(node.Type, "Index") && node.Type != "ModifyTable" {
-				t.Errorf("%s: %s on the table\n%v", s.name, node.Type, plan)
-			}
+		f.checkPlan(t, s.name, s.walks, f.explain(t, sql.settings, s.sql, s.types, s.args))
+		if s.bare {
+			f.checkPlan(t, s.name+", bare", s.walks, f.explain(t, "SELECT 1", s.sql, s.types, s.args))
 		}
-		if s.walks && !walk {
-			t.Errorf("%s does not walk the partial index\n%v", s.name, plan)
+	}
+}
+
+func (f *fixture) checkPlan(t *testing.T, name string, walks bool, plan []planNode) {
+	t.Helper()
+	walk := false
+	for _, node := range plan {
+		if node.Relation != "outbox_event" {
+			if strings.Contains(node.Type, "Sort") {
+				t.Errorf("%s sorts: the walk is not in index order\n%v", name, plan)
+			}
+			continue
 		}
+		walk = walk || node.Index == "ix_outbox_event_unpublished" && node.Alias != "o"
+		if !strings.HasPrefix(node.Type, "Index") && node.Type != "ModifyTable" {
+			t.Errorf("%s: %s on the table\n%v", name, node.Type, plan)
+		}
+	}
+	if walks && !walk {
+		t.Errorf("%s does not walk the partial index\n%v", name, plan)
 	}
 }
 
@@ -95,9 +103,8 @@ type planNode struct {
 	Plans    []planNode
 }
 
-// explain returns the nodes of the plan that the relay gets: generic, under its
-// settings.
-func (f *fixture) explain(t *testing.T, sql statements, statement, types, args string) []planNode {
+// explain returns the nodes of the plan that the relay gets under settings.
+func (f *fixture) explain(t *testing.T, settings, statement, types, args string) []planNode {
 	t.Helper()
 	tx, err := f.pool.Begin(t.Context())
 	if err != nil {
@@ -113,7 +120,7 @@ func (f *fixture) explain(t *testing.T, sql statements, statement, types, args s
 	if types != "" {
 		types, args = "("+types+")", "("+args+")"
 	}
-	run(sql.settings)
+	run(settings)
 	run("DEALLOCATE ALL")
 	run("PREPARE explained" + types + " AS " + statement)
 	var text string

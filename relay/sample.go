@@ -64,18 +64,25 @@ func (r *Relay) runSampler(ctx context.Context) {
 func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	conn, err := r.pool.Acquire(ctx)
-	if err != nil {
-		return backlogSample{}, err
-	}
-	defer conn.Release()
 	var (
 		s      backlogSample
 		oldest float64
 	)
 	above := r.low.bound()
+	// At rest this is all.
+	left, err := r.sql.glance(ctx, r.pool, exclusions{}, above, "")
+	if err != nil || !left {
+		return s, err
+	}
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return s, err
+	}
+	defer conn.Release()
 	err = r.sql.alone(ctx, conn, func(batch *pgx.Batch) {
-		batch.Queue(r.sql.sample, above.id, above.server).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &s.unpublished) })
+		batch.Queue(r.sql.sample, above.id, above.server).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&oldest, &s.unpublished)
+		})
 	})
 	if err != nil {
 		return backlogSample{}, fmt.Errorf("sample the backlog: %w", err)
