@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -19,7 +18,7 @@ import (
 // alone.
 type process struct {
 	cmd  *exec.Cmd
-	log  *output
+	log  *testenv.Output
 	stop func() // in order; again does nothing
 }
 
@@ -40,7 +39,7 @@ func buildRelay(b *testing.B) string {
 // when the benchmark ends.
 func (o *outbox) process(b *testing.B, binary string, variables ...string) *process {
 	b.Helper()
-	p := &process{cmd: exec.Command(binary, "run"), log: &output{}}
+	p := &process{cmd: exec.Command(binary, "run"), log: &testenv.Output{}}
 	p.cmd.Env = append(os.Environ(), append(variables,
 		"DATABASE_URL="+o.cfg.DatabaseURL, "RELAY_TABLE="+o.cfg.Table,
 		"KAFKA_BROKERS="+strings.Join(o.cfg.Brokers, ","),
@@ -77,22 +76,4 @@ func (p *process) listens() bool {
 	}
 	err = json.NewDecoder(response.Body).Decode(&health)
 	return err == nil && response.StatusCode == http.StatusOK && health.ListenerUp
-}
-
-// output is what a process wrote.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }

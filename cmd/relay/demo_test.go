@@ -114,7 +114,7 @@ func TestDemoReportsLossAndDisorder(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			out := &output{}
+			out := &testenv.Output{}
 			p := &program{stdout: out, stderr: out}
 			if code := report(out, p.demoResult(tt.summary, false)); code != tt.code {
 				t.Errorf("exit code %d, want %d\n%s", code, tt.code, out)

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
@@ -31,24 +29,6 @@ func (v variables) list() []string {
 	return list
 }
 
-// output is a buffer that may be read while a command writes to it.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
 // result is what a command line came to.
 type result struct {
 	code           int
@@ -70,12 +50,12 @@ func relayCommand(t *testing.T, env variables, args ...string) result {
 
 // command is a command line that is under way.
 type command struct {
-	stdout, stderr *output
+	stdout, stderr *testenv.Output
 	code           chan int
 }
 
 func startCommand(ctx context.Context, env variables, args ...string) *command {
-	c := &command{stdout: &output{}, stderr: &output{}, code: make(chan int, 1)}
+	c := &command{stdout: &testenv.Output{}, stderr: &testenv.Output{}, code: make(chan int, 1)}
 	go func() { c.code <- run(ctx, args, env.list(), c.stdout, c.stderr) }()
 	return c
 }

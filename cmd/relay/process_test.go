@@ -65,7 +65,7 @@ type process struct {
 func startProcess(t *testing.T, env variables) *process {
 	t.Helper()
 	p := &process{
-		runningRelay: &runningRelay{command: &command{&output{}, &output{}, make(chan int, 1)}},
+		runningRelay: &runningRelay{command: &command{&testenv.Output{}, &testenv.Output{}, make(chan int, 1)}},
 		cmd:          exec.Command(filepath.Join(built.dir, "relay"), "run"),
 		ended:        make(chan struct{}),
 	}
