@@ -38,15 +38,25 @@
 // # Several relays
 //
 // One of them, the sentinel, holds a second advisory lock; it alone arms the
-// bell and polls. The others hear the notifications too and look a little later.
+// bell, and polls while it does not hold it. The others, its helpers, hear the
+// notifications too and look a little later. While they see the bell free they
+// look every 100 ms: no writer notifies then, and the sentinel may be frozen.
 // Relays whose claims come back full hold a third lock, shared, and find in
 // pg_locks how many they are, so that each can keep to a slice of the keys.
 //
+// # A listener that hears nothing
+//
+// A half-open TCP connection and a pooler in transaction mode look healthy and
+// deliver nothing. An answer to a probe that is 100 ms late puts the connection
+// in doubt, and so does a row that the relay found while it slept, without a
+// call: it polls every 20 ms until an answer comes. One second without an answer
+// is deafness: the connection is closed and opened anew.
+//
 // # At rest
 //
-// The sentinel probes its listening connection every 500 ms: it notifies itself,
-// and the look for rows that a tick needs is the query of that probe. A helper
-// looks once a tick, in a statement that also tells whether the place of the
-// sentinel is free, and probes every 5 s. A claim is made only when such a look
-// found a row.
+// The sentinel probes its listening connection every 500 ms, or each tick if that
+// is shorter: it notifies itself, and the look for rows that a tick needs is the
+// query of that probe. A helper looks once a tick, in a statement that also tells
+// whether the place of the sentinel is free, and probes every 5 s. A claim is
+// made only when such a look found a row.
 package notify

@@ -23,13 +23,15 @@ type Source string
 const (
 	// Notify says that a writer rang the bell.
 	Notify Source = "notify"
-	// Poll says that the poll interval passed, or rows are known to be left.
+	// Poll says that the poll interval passed, rows are known to be left, or
+	// the listener is in doubt.
 	Poll Source = "poll"
-	// Tick says that the fallback ticker fired. The caller looks for every row, whatever it
-	// left out before.
+	// Tick says that the fallback ticker fired. The caller looks for every row,
+	// whatever it left out before.
 	Tick Source = "tick"
 	// Reconnect says that the listener came up or went down, or that this relay
-	// became the sentinel. Rows may have come unheard; the caller looks for every row.
+	// became the sentinel. Rows may have come unheard; the caller looks for
+	// every row.
 	Reconnect Source = "reconnect"
 )
 
@@ -52,10 +54,11 @@ type Config struct {
 	// Look reports whether the table holds any unpublished row that is not left
 	// alone by decision. Rows locked by somebody else count.
 	Look func(context.Context) (bool, error)
-	// Glance is Look for a relay at rest, in a single statement on q: it stands
-	// between a tick and a wake. It also selects the expressions in also, which
-	// begins with a comma unless it is empty, and scans them into dest. After an
-	// error, or without Glance, each tick wakes.
+	// Glance is Look for a relay at rest, in a single statement on q, which is
+	// Pool or the listening connection: it stands between a tick, a poll or, for
+	// a helper, a notification, and the wake. It also selects the expressions in
+	// also, which begins with a comma unless it is empty, and scans them into
+	// dest. After an error, or without Glance, each of them wakes.
 	Glance func(ctx context.Context, q Querier, also string, dest ...any) (left bool, err error)
 	Logger *slog.Logger
 }
@@ -67,10 +70,13 @@ type Querier interface {
 
 // State is what a Doorbell knows of itself.
 type State struct {
-	// Listening: the connection is up and the last probe came back.
+	// Listening: the connection is up and, as far as is known, notifications
+	// arrive on it.
 	Listening bool
-	Sentinel  bool
-	Armed     bool
+	// Sentinel: this relay is the one that may hold the bell.
+	Sentinel bool
+	// Armed: it holds the bell, so that writers notify.
+	Armed bool
 	// Team is how many relays drain a backlog now, with this one, and Rank
 	// which of them it is, from 0. Team is 0 while this one does not.
 	Team, Rank int
@@ -96,7 +102,7 @@ type Doorbell struct {
 	attempts atomic.Int32  // to connect, since a probe last came back
 	relid    atomic.Uint32 // of the table, once connected
 	draining atomic.Int64  // until when this relay counts as draining, in ns since the epoch
-	glanced  atomic.Int64  // when the listening connection last saw nothing left
+	glanced  atomic.Int64  // when the listening connection last saw nothing left, likewise; 0 once it saw a row
 	probeNow chan struct{}
 	doubtful atomic.Bool // an answer is late
 

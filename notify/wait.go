@@ -52,11 +52,11 @@ type waiter struct {
 	meter    rateMeter
 	nextTick time.Time
 	lastRow  time.Time
-	lastArm  time.Time
-	bellFree bool // as a helper last saw it
-	asleep   bool // armed, and the look after that found nothing
-	uncalled bool // the last wait was a sleep that no notification ended
-	confirm  bool // look once without being called
+	lastArm  time.Time // last try
+	bellFree bool      // as a helper last saw it
+	asleep   bool      // armed, and the look after that found nothing
+	uncalled bool      // the last wait was a sleep that no notification ended
+	confirm  bool      // look once without being called
 }
 
 // Wait returns when there may be something to claim. It must be called by one

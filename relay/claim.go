@@ -27,8 +27,9 @@ type statements struct {
 	sample   string
 }
 
-// beginSQL names what a role's defaults may have otherwise. Above READ COMMITTED a row that changed since the snapshot is an error
-// (40001) where here it is skipped.
+// beginSQL names what a role's defaults may have otherwise. Above READ COMMITTED
+// a row that changed since the snapshot is an error (40001) where here it is
+// skipped.
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
 
 // settingsSQL applies to one transaction, so that nothing is left behind on a
@@ -79,7 +80,7 @@ const claimSQL = `SELECT ` + claimColumns + `
            AND o.published_at IS NULL
            FOR UPDATE SKIP LOCKED) l ON true`
 
-// walkSQL is the walk.
+// walkSQL is the walk of both claims, with the order rule and without.
 const walkSQL = `SELECT id, event_id, event_type, topic, partition_key, created_at, payload
           FROM %[1]s
          WHERE published_at IS NULL

@@ -82,7 +82,8 @@ const lowestSQL = `SELECT coalesce((SELECT id FROM %[1]s
 // connection is no witness, ids may start lower.
 const aboveSQL = `id > CASE WHEN pg_catalog.pg_postmaster_start_time() = $2::timestamptz THEN $1::bigint ELSE 0 END`
 
-// state is what the server shows, in the order in which it was asked for.
+// tableState is what the server shows, in the order in which it was asked for:
+// the proof of lowWater rests on that order.
 type tableState struct {
 	server  time.Time
 	highest int64

@@ -47,7 +47,7 @@ func newMetrics(registry prometheus.Registerer, r *Relay) (*metrics, error) {
 		publishSeconds: histogram("publish_seconds", "Time from handing a claim to Kafka to its last acknowledgement.", stepBuckets),
 		markSeconds:    histogram("mark_seconds", "Time to mark a claim and commit.", stepBuckets),
 		latency:        histogram("event_latency_seconds", "Time from an event's created_at to its acknowledgement.", latencyBuckets),
-		wakes:          counters("wakes_total", "What made the relay look for rows: notify, poll, tick, reconnect.", "source"),
+		wakes:          counters("wakes_total", "What made the relay claim: notify, poll, tick, reconnect. Looks at rest that find no row are not counted.", "source"),
 	}
 	if registry == nil {
 		return m, nil

@@ -222,7 +222,8 @@ func (r *Relay) look(ctx context.Context) (bool, error) {
 	return r.sql.anyLeft(ctx, conn, r.waits.exclusions(), r.low.bound())
 }
 
-// glance is what the doorbell asks on a tick at rest.
+// glance is what the doorbell asks before it wakes a relay at rest. It stands
+// for a claim that found nothing, and does for it what such a claim does.
 func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
 	defer cancel()

@@ -82,6 +82,9 @@ func (p *process) died() error {
 	return fmt.Errorf("process %d ended by itself: %s", p.pid, p.state)
 }
 
+// current serves the peers that embed a process.
+func (p *process) current() *process { return p }
+
 // watch returns a context that ends with the process, and says so in its cause.
 func (p *process) watch(ctx context.Context) (context.Context, context.CancelFunc) {
 	watched, cancel := context.WithCancelCause(ctx)

@@ -21,5 +21,3 @@ func (p *program) pause(context.Context) error { return p.Stop() }
 func (p *program) resume(ctx context.Context, s *stage) error { return p.start(ctx, s) }
 
 func (p *program) cleanUp(context.Context, *stage) error { return nil }
-
-func (p *process) current() *process { return p }

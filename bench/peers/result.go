@@ -64,7 +64,7 @@ type rateResult struct {
 // missed tells whether the writers did not come to the rate.
 func (r rateResult) missed() bool { return r.Reached < 0.95*float64(r.Rate) }
 
-// writersResult is what 64 connections that write without pause achieve, and
+// writersResult is what connections that write without pause achieve, and
 // what comes out meanwhile.
 type writersResult struct {
 	Commits, Published float64 // a second
