@@ -10,10 +10,10 @@ DEMO_FLAGS  ?=
 TEST_FLAGS  ?=
 BENCH       ?= .
 BENCH_FLAGS ?=
-DURATION     ?= 10m
-SEED         ?=
-CRASH_ROUNDS ?= 200
-TERM_ROUNDS  ?= 50
+DURATION    ?= 10m
+SEED        ?=
+CRASH_ROUNDS    ?= 200
+TERM_ROUNDS     ?= 50
 SENTINEL_ROUNDS ?= 20
 
 # Kafka's part of the suite; the other packages never see a broker.
@@ -29,10 +29,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "demo and build need Go alone; the tests need a C compiler too (for the race"
-	@echo "detector), test-kafka, bench-kafka, bench-peers and soak need Java 17 and Maven,"
-	@echo "test-pgbouncer needs PgBouncer, and model needs spin. The tests and benchmarks use the servers that"
-	@echo "DATABASE_URL and KAFKA_BROKERS name, if set; the demo takes --database-url and"
-	@echo "--brokers."
+	@echo "detector); test-kafka, bench-kafka, bench-peers and soak need Java 17 and Maven,"
+	@echo "test-pgbouncer needs PgBouncer, model needs spin and gcc. The tests and benchmarks"
+	@echo "use the servers that DATABASE_URL and KAFKA_BROKERS name, if set; the demo takes"
+	@echo "--database-url and --brokers."
 
 .PHONY: demo
 demo: ## show events flow from Postgres to Kafka; DEMO_FLAGS="--rate 500 --duration 1m"
@@ -54,7 +54,7 @@ test-pgbouncer: c-compiler ## the relay through a real PgBouncer in transaction 
 	$(WITHENV) -postgres -- $(GO) test -race -shuffle=on -tags pgbouncer -run 'PgBouncer' $(TEST_FLAGS) $(PGBOUNCER_PACKAGES)
 
 .PHONY: test-crash
-test-crash: c-compiler ## the relay's binary killed 200 times, terminated 50 times, and frozen 20 times under load
+test-crash: c-compiler ## the binary killed 200 times, terminated 50 times, its sentinel lost in each way 20 times
 	CRASH_ROUNDS=$(CRASH_ROUNDS) TERM_ROUNDS=$(TERM_ROUNDS) SENTINEL_ROUNDS=$(SENTINEL_ROUNDS) \
 		$(WITHENV) -postgres -- $(GO) test -race -count=1 -timeout 60m -v $(TEST_FLAGS) ./cmd/relay
 
