@@ -28,7 +28,7 @@
 //   - PEERS_PAYLOAD_BYTES: approximate size of a payload, 128.
 //   - PEERS_JVM: options of Debezium's JVM, -Xms64m,-Xmx256m,-XX:+UseSerialGC.
 //   - PEERS_OUT: folder of the report, docs/bench.
-//   - RELAY_...: settings of this relay.
+//   - RELAY_...: settings of this relay, but for RELAY_LISTEN_URL.
 //
 // A full run takes about 18 minutes. One of a minute or two, to see that
 // everything works, whose figures mean little:
