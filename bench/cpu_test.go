@@ -1,17 +1,12 @@
 package bench
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-)
 
-// clockTick is the unit of CPU times in /proc, on every platform that has it.
-const clockTick = time.Second / 100
+	"github.com/outbox-relay/outbox-relay/internal/procfs"
+)
 
 // cpuMeter measures what share of a core some processes and their children use.
 type cpuMeter struct {
@@ -42,40 +37,12 @@ func (m *cpuMeter) stop() []float64 {
 func (m *cpuMeter) read() []time.Duration {
 	used := make([]time.Duration, len(m.pids))
 	for i, pid := range m.pids {
-		used[i] = cpuOfTree(pid)
+		var err error
+		if used[i], err = procfs.FamilyTime(pid); err != nil {
+			used[i] = -1
+		}
 	}
 	return used
-}
-
-// procStat is what /proc/<pid>/stat says about a process.
-type procStat struct {
-	name   string
-	parent int
-	own    time.Duration // CPU time, user and system
-	waited time.Duration // that of its children that have ended
-}
-
-func readProcStat(pid int) (procStat, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return procStat{}, err
-	}
-	// The name stands in parentheses and may contain anything.
-	open, closed := strings.IndexByte(string(text), '('), strings.LastIndexByte(string(text), ')')
-	if open < 0 || closed < open {
-		return procStat{}, fmt.Errorf("/proc/%d/stat has an unknown form", pid)
-	}
-	fields := strings.Fields(string(text[closed+1:]))
-	number := func(field int) int { // counted from 1 with the name as 2, as in proc(5)
-		n, _ := strconv.Atoi(fields[field-3]) // the kernel writes nothing but numbers here
-		return n
-	}
-	return procStat{
-		name:   string(text[open+1 : closed]),
-		parent: number(4),
-		own:    time.Duration(number(14)+number(15)) * clockTick,
-		waited: time.Duration(number(16)+number(17)) * clockTick,
-	}, nil
 }
 
 // postmaster returns the process id of the server's main process, or 0 if the
@@ -93,31 +60,9 @@ func (o *outbox) postmaster(b *testing.B) int {
 	}
 	// A server on another machine may have given out a number that means
 	// something else here.
-	stat, err := readProcStat(backend)
-	if err != nil || !strings.HasPrefix(stat.name, "postgres") {
+	stat, err := procfs.ReadStat(backend)
+	if err != nil || !strings.HasPrefix(stat.Name, "postgres") {
 		return 0
 	}
-	return stat.parent
-}
-
-// cpuOfTree adds up a process, its children, and those that have ended. It is
-// negative if /proc does not show the process.
-func cpuOfTree(pid int) time.Duration {
-	root, err := readProcStat(pid)
-	if err != nil {
-		return -1
-	}
-	total := root.own + root.waited
-	all, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a valid one
-	for _, path := range all {
-		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			continue
-		}
-		// One that has ended meanwhile is not there any more.
-		if stat, err := readProcStat(child); err == nil && stat.parent == pid {
-			total += stat.own + stat.waited
-		}
-	}
-	return total
+	return stat.Parent
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-relay/outbox-relay/internal/load"
+	"github.com/outbox-relay/outbox-relay/internal/procfs"
 )
 
 // quiet is how long a contender is left alone before its rest is measured.
@@ -115,7 +116,7 @@ func (m *measurement) meter() meter {
 
 // notePeak keeps the highest memory of all processes that the contender had.
 func (m *measurement) notePeak() error {
-	_, peak, err := memory(m.peer.current().pid)
+	_, peak, err := procfs.Memory(m.peer.current().pid)
 	m.result.PeakMemory = max(m.result.PeakMemory, peak)
 	return err
 }
@@ -155,7 +156,7 @@ func (m *measurement) idle(ctx context.Context) error {
 	m.result.IdleCPU = used.Peer.Seconds() / took.Seconds()
 	m.result.IdlePostgres = used.Postgres.Seconds() / took.Seconds()
 	if m.peer != nil {
-		m.result.IdleMemory, _, err = memory(m.peer.current().pid)
+		m.result.IdleMemory, _, err = procfs.Memory(m.peer.current().pid)
 	}
 	fmt.Fprintf(m.say, "  at rest: CPU %.2f %%, Postgres %.2f %%, %.0f MB\n", 100*m.result.IdleCPU, 100*m.result.IdlePostgres, megabytes(m.result.IdleMemory))
 	return err

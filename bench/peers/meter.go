@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/outbox-relay/outbox-relay/internal/procfs"
+)
 
 // usage is CPU time, of the contender and of all of Postgres.
 type usage struct{ Peer, Postgres time.Duration }
@@ -15,14 +19,14 @@ type meter struct {
 
 func (m meter) read() (u usage, err error) {
 	if m.peer != nil {
-		s, err := readStat(m.peer.pid)
+		s, err := procfs.ReadStat(m.peer.pid)
 		if err != nil {
 			return usage{}, err
 		}
-		u.Peer = s.own + s.ended
+		u.Peer = s.Own + s.Ended
 	}
 	if m.postgres != 0 {
-		u.Postgres, err = familyTime(m.postgres)
+		u.Postgres, err = procfs.FamilyTime(m.postgres)
 	}
 	return u, err
 }

@@ -81,7 +81,7 @@ func (f *idleFleet) measure(t *testing.T) (sentinel, helper float64) {
 	t.Helper()
 	before := map[*process]time.Duration{}
 	for p, counter := range f.relays {
-		before[p] = cpuTime(t, p.cmd.Process.Pid)
+		before[p] = p.stat(t).Own
 		counter.reset()
 	}
 	began := time.Now()
@@ -98,7 +98,7 @@ func (f *idleFleet) measure(t *testing.T) (sentinel, helper float64) {
 		case sum >= helper:
 			helper, helperLines = sum, lines
 		}
-		cpu := (cpuTime(t, p.cmd.Process.Pid) - before[p]).Seconds() / seconds
+		cpu := (p.stat(t).Own - before[p]).Seconds() / seconds
 		worst = max(worst, cpu)
 		if cpu > idleCPU {
 			t.Errorf("an idle relay (sentinel: %t) used %.2f %% of a core, want at most %.0f", p == f.sentinel, 100*cpu, 100*idleCPU)

@@ -101,7 +101,7 @@ func (f *fleet) freeze(t *testing.T, name string) (thaw func()) {
 	t.Helper()
 	p := f.relays[name]
 	p.signal(t, syscall.SIGSTOP)
-	testenv.Eventually(t, "the process is stopped", func() bool { return processState(t, p.cmd.Process.Pid) == "T" })
+	testenv.Eventually(t, "the process is stopped", func() bool { return p.stat(t).State == "T" })
 	delete(f.relays, name)
 	return func() {
 		p.signal(t, syscall.SIGCONT)

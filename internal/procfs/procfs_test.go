@@ -1,4 +1,4 @@
-package main
+package procfs
 
 import (
 	"os"
@@ -10,22 +10,22 @@ func TestParseStat(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		content string
-		want    stat
+		want    Stat
 		ok      bool
 	}{
 		"times are in ticks": {
 			"7 (java) S 3 7 7 0 -1 4194560 1 2 3 4 150 50 7 3 20 0 1 0 99 1 1",
-			stat{parent: 3, own: 2 * time.Second, ended: 100 * time.Millisecond},
+			Stat{Name: "java", State: "S", Parent: 3, Own: 2 * time.Second, Ended: 100 * time.Millisecond},
 			true,
 		},
 		"a name may hold brackets and spaces": {
 			"7 (a) R 9 (b) S 3 7 7 0 -1 4194560 1 2 3 4 1 0 0 0 20 0 1 0 99 1 1",
-			stat{parent: 3, own: tick},
+			Stat{Name: "a) R 9 (b", State: "S", Parent: 3, Own: Tick},
 			true,
 		},
-		"an end too soon is an error": {"7 (java) S 3 7 7", stat{}, false},
-		"no number is an error":       {"7 (java) S x 7 7 0 -1 4194560 1 2 3 4 1 0 0 0 20", stat{}, false},
-		"nothing is an error":         {"", stat{}, false},
+		"an end too soon is an error": {"7 (java) S 3 7 7", Stat{}, false},
+		"no number is an error":       {"7 (java) S x 7 7 0 -1 4194560 1 2 3 4 1 0 0 0 20", Stat{}, false},
+		"nothing is an error":         {"", Stat{}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,16 +53,16 @@ func TestParseStatus(t *testing.T) {
 
 func TestProcfsOfThisProcessIsUnderstood(t *testing.T) {
 	t.Parallel()
-	resident, peak, err := memory(os.Getpid())
+	resident, peak, err := Memory(os.Getpid())
 	if err != nil || resident <= 0 || peak < resident {
 		t.Errorf("memory: %d resident, at most %d: %v", resident, peak, err)
 	}
-	own, err := readStat(os.Getpid())
-	if err != nil || own.parent != os.Getppid() {
+	own, err := ReadStat(os.Getpid())
+	if err != nil || own.Parent != os.Getppid() {
 		t.Errorf("state: %+v, %v; the parent is %d", own, err, os.Getppid())
 	}
-	family, err := familyTime(os.Getpid())
-	if err != nil || family < own.own {
-		t.Errorf("CPU time with children %s, alone %s: %v", family, own.own, err)
+	family, err := FamilyTime(os.Getpid())
+	if err != nil || family < own.Own {
+		t.Errorf("CPU time with children %s, alone %s: %v", family, own.Own, err)
 	}
 }
