@@ -35,6 +35,18 @@
 // LISTEN, the bell and the sentinel lock live on one connection and die with
 // it. If they did not, a relay could hold the bell and hear nothing.
 //
+// A connection may look healthy and hear nothing: half-open TCP, or a pooler in
+// transaction mode. A probe every half a second, and rows that nobody announced,
+// tell; an answer that is 100 ms late makes the relay poll every 20 ms, and one
+// that is a second late has the connection replaced. Behind a pooler nothing is
+// set or held in a session before a notification has come through it.
+//
+// # The model
+//
+// doorbell.pml is the protocol in Promela, with the loss of a connection and the
+// death of a relay; "make model" checks that no wake is lost, and that each of
+// its mutants loses one.
+//
 // # Several relays
 //
 // One of them, the sentinel, holds a second advisory lock; it alone arms the

@@ -232,8 +232,13 @@ func (d *Doorbell) down(ctx context.Context, err error) {
 func (d *Doorbell) publishSession() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.state.Sentinel != d.session.sentinel {
+	switch {
+	case d.state.Sentinel != d.session.sentinel:
 		d.ring(Reconnect)
+	case d.state.Armed && !d.session.armed:
+		// Whoever asked for it may have lost patience, found nothing left, and
+		// gone to sleep on a bell that is free now.
+		d.ring(Poll)
 	}
 	d.state.Sentinel = d.session.sentinel
 	d.state.Armed = d.session.armed

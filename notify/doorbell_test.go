@@ -328,6 +328,24 @@ func TestBellIsReleasedAlsoWhileClaimsComeBackFull(t *testing.T) {
 	})
 }
 
+// A release that was given up by whoever asked for it is carried out all the
+// same, when the relay may be asleep already.
+func TestALateReleaseWakesTheSleeper(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	d, _ := f.start(t, Adaptive, far)
+	f.sleep(t, d)
+	for range 5 {
+		waitState(t, d, "armed", armed)
+		err := d.onConnection(t.Context(), requestTimeout, func(ctx context.Context, s *session) error { return s.disarm(ctx) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.insert(t) // in silence
+		f.waitPublished(t)
+	}
+}
+
 // forceArm takes the bell as a relay at rest does.
 func (d *Doorbell) forceArm(t *testing.T) bool {
 	t.Helper()

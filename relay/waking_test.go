@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
+	"github.com/outbox-relay/outbox-relay/migrations"
 )
 
 // slowTick is a fallback that does not come in time to hide a missed wake.
@@ -63,6 +65,9 @@ func TestSilentAndBulkInsertsArePublished(t *testing.T) {
 		"with triggers disabled": func(t *testing.T, f *fixture, topic string) {
 			f.exec(t, `SET session_replication_role = replica; `+insertOne(topic)+`; RESET session_replication_role`)
 		},
+		"with the trigger disabled": func(t *testing.T, f *fixture, topic string) {
+			f.exec(t, `ALTER TABLE outbox_event DISABLE TRIGGER USER; `+insertOne(topic))
+		},
 		"by COPY": func(t *testing.T, f *fixture, topic string) {
 			_, err := f.pool.CopyFrom(t.Context(), pgx.Identifier{"outbox_event"},
 				[]string{"event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "topic", "partition_key"},
@@ -93,11 +98,41 @@ func TestSilentAndBulkInsertsArePublished(t *testing.T) {
 	}
 }
 
+// Two outbox tables of one database, with names that need quoting: each relay
+// hears of its own.
+func TestTablesOfOneDatabaseHaveBellsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other := pgtable.Name{Schema: "Order Service", Table: `Outbox "Event"`}
+	f.exec(t, `CREATE SCHEMA "Order Service"`)
+	if _, err := migrations.Up(t.Context(), f.cfg.DatabaseURL, other, migrations.Options{Logger: f.log.Logger}); err != nil {
+		t.Fatal(err)
+	}
+	topics := [2]string{testenv.Topic(t, f.cfg.Brokers, 1), testenv.Topic(t, f.cfg.Brokers, 1)}
+	relays := [2]*running{f.start(t, slowTick), f.start(t, slowTick, func(c *Config) { c.Table = other.Sanitize() })}
+	for _, r := range relays {
+		testenv.Eventually(t, "each is the sentinel of its table, and asleep", func() bool { return r.Health().Sentinel && r.Health().BellArmed })
+	}
+	for i, table := range []pgx.Identifier{{"outbox_event"}, {other.Schema, other.Table}} {
+		idle := relays[1-i].metric(t, "outbox_relay_wakes_total", "notify")
+		ids, err := testenv.InsertInto(t.Context(), f.pool, table, testenv.Sequence(topics[i], 3, "k")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumer := testenv.Consume(t, f.cfg.Brokers, topics[i])
+		consumer.WaitFor(t, len(ids))
+		consumer.CheckOnce(t, ids)
+		if n := relays[1-i].metric(t, "outbox_relay_wakes_total", "notify"); n != idle {
+			t.Errorf("the relay of the other table was woken %v times", n-idle)
+		}
+	}
+}
+
 func TestABulkInsertIsOneNotification(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	topic := testenv.Topic(t, f.cfg.Brokers, 4)
-	const rows = 20_000
+	const rows = 100_000
 	f.start(t, slowTick)
 	testenv.Eventually(t, "the relay sleeps", func() bool { return f.armed(t) })
 	f.exec(t, fmt.Sprintf(`INSERT INTO outbox_event (event_id, aggregate_type, aggregate_id, event_type, payload, topic, partition_key)
