@@ -173,6 +173,25 @@ func TestPgBouncerRestartedUnderLoad(t *testing.T) {
 	checkSessions(t, p)
 }
 
+func TestPgBouncerIsFoundByTheCheck(t *testing.T) {
+	t.Parallel()
+	f, p := pooled(t)
+	direct, through := f.cfg.DatabaseURL, withMode(p.URL(), "exec")
+	for _, tt := range []struct{ pool, listen, warns string }{
+		{through, "", "DATABASE_URL leads through a pooler and notifications do not arrive"},
+		{direct, through, "RELAY_LISTEN_URL leads through a pooler and notifications do not arrive"},
+		{through, direct, ""},
+	} {
+		cfg := f.cfg
+		cfg.DatabaseURL, cfg.ListenURL = tt.pool, tt.listen
+		found := Preflight(t.Context(), cfg, nil, f.log.Logger)
+		warnings := strings.Join(found.Warnings, "\n")
+		if len(found.Faults) > 0 || !strings.Contains(warnings, tt.warns) || tt.warns == "" && warnings != "" {
+			t.Errorf("the check finds %v and warns %q; want %q", found.Faults, warnings, tt.warns)
+		}
+	}
+}
+
 // A version that does not keep prepared statements: what fails says what to do.
 func TestPgBouncerAndPreparedStatements(t *testing.T) {
 	t.Parallel()
