@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
@@ -25,6 +27,18 @@ func (p *program) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	limitMemory(s)
 	d := &daemon{settings: s, log: newLogger(p.stderr, s)}
 	return d.run(ctx)
+}
+
+// limitMemory has garbage collected before there is as much of it as there is
+// live memory: rows of 20 MB would double what they take. Above the limit, which
+// is not a hard one, it is collected more often and no more. GOMEMLIMIT in the
+// environment overrides it.
+func limitMemory(s settings) {
+	const base = 96 << 20
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(base + 8*int64(s.Workers)*int64(s.BatchBytes))
+	}
 }
