@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -123,17 +124,19 @@ func newStatements(table pgtable.Name, order Order, publishTimeout time.Duration
 		syncCommit = "off"
 	}
 	timeout := publishTimeout.Milliseconds()
+	name := table.Sanitize()
+	literal := "'" + strings.ReplaceAll(name, "'", "''") + "'"
 	return statements{
 		begin:    beginSQL,
 		settings: fmt.Sprintf(settingsSQL, timeout, timeout+idleMargin.Milliseconds(), syncCommit),
-		claim:    fmt.Sprintf(claim, table.Sanitize()),
-		mark:     fmt.Sprintf(markSQL, table.Sanitize()),
-		look:     fmt.Sprintf(lookSQL, table.Sanitize()),
-		fetch:    fmt.Sprintf(fetchSQL, table.Sanitize()),
-		highest:  fmt.Sprintf(highestSQL, table.Sanitize()),
+		claim:    fmt.Sprintf(claim, name, literal),
+		mark:     fmt.Sprintf(markSQL, name),
+		look:     fmt.Sprintf(lookSQL, name, literal),
+		fetch:    fmt.Sprintf(fetchSQL, name),
+		highest:  fmt.Sprintf(highestSQL, name, literal),
 		holders:  holdersSQL,
-		lowest:   fmt.Sprintf(lowestSQL, table.Sanitize()),
-		sample:   fmt.Sprintf(sampleSQL, table.Sanitize()),
+		lowest:   fmt.Sprintf(lowestSQL, name, literal),
+		sample:   fmt.Sprintf(sampleSQL, name, literal),
 	}
 }
 
@@ -189,7 +192,7 @@ func (s *statements) take(ctx context.Context, conn batcher, w window, order Ord
 	batch.Queue(s.begin)
 	batch.Queue(s.settings)
 	rows := make([]lockedRow, 0, min(w.limit, 1000))
-	batch.Queue(s.claim, w.above.id, w.above.server, w.limit, w.slices, w.slice,
+	batch.Queue(s.claim, w.above.id, w.above.table, w.limit, w.slices, w.slice,
 		nonNil(w.skip.keys), nonNil(w.skip.topics), nonNil(w.skip.ids), w.inline()).Query(func(r pgx.Rows) error {
 		var err error
 		rows, err = scanRows(r, rows, w.bytes)
@@ -301,7 +304,7 @@ func (s *statements) glance(ctx context.Context, q notify.Querier, skip exclusio
 }
 
 func lookArgs(skip exclusions, above bound) []any {
-	return []any{above.id, above.server, nonNil(skip.keys), nonNil(skip.topics), nonNil(skip.ids)}
+	return []any{above.id, above.table, nonNil(skip.keys), nonNil(skip.topics), nonNil(skip.ids)}
 }
 
 // alone runs what queue adds in a transaction of its own, under the relay's

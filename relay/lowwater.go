@@ -19,8 +19,8 @@ import (
 // every walk from the start steps over all of them: at 200,000 a claim takes
 // longer than to publish what it found.
 type bound struct {
-	id     int64
-	server time.Time // when that server was started
+	id    int64
+	table string // which server's, and which storage of it: see identitySQL
 }
 
 // lowWater finds the bound. That all rows up to an id are published in a
@@ -58,8 +58,16 @@ const (
 	lowWaterPause = 20 * time.Millisecond
 )
 
+// identitySQL tells a table whose ids go on from one whose ids may start lower:
+// after a failover, to which a pooler's connection is no witness, the server was
+// started at another time; a table that was truncated (RESTART IDENTITY) or made
+// anew has other storage. Rows of a table that starts over would otherwise stand
+// on both sides of the old bound, and those above it come first.
+const identitySQL = `extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' ||
+       coalesce(pg_catalog.pg_relation_filenode(%[2]s::regclass), 0)::text`
+
 // highestSQL is an id that was drawn already.
-const highestSQL = `SELECT pg_catalog.pg_postmaster_start_time(),
+const highestSQL = `SELECT ` + identitySQL + `,
        coalesce((SELECT id FROM %[1]s ORDER BY id DESC LIMIT 1), 0)`
 
 // holdersSQL lists the transactions that have the table open for writing.
@@ -77,15 +85,13 @@ const lowestSQL = `SELECT coalesce((SELECT id FROM %[1]s
          WHERE published_at IS NULL AND ` + aboveSQL + `
          ORDER BY id LIMIT 1), 0)`
 
-// aboveSQL is a condition on the index: the row is above the bound ($1, $2). The
-// server is told by its start, since after a failover, to which a pooler's
-// connection is no witness, ids may start lower.
-const aboveSQL = `id > CASE WHEN pg_catalog.pg_postmaster_start_time() = $2::timestamptz THEN $1::bigint ELSE 0 END`
+// aboveSQL is a condition on the index: the row is above the bound ($1, $2).
+const aboveSQL = `id > CASE WHEN ` + identitySQL + ` = $2::text THEN $1::bigint ELSE 0 END`
 
 // tableState is what the server shows, in the order in which it was asked for:
 // the proof of lowWater rests on that order.
 type tableState struct {
-	server  time.Time
+	table   string
 	highest int64
 	holders []string
 	lowest  int64
@@ -94,9 +100,9 @@ type tableState struct {
 func (s *statements) tableState(ctx context.Context, conn batcher, table string, above bound) (tableState, error) {
 	var t tableState
 	err := s.alone(ctx, conn, func(batch *pgx.Batch) {
-		batch.Queue(s.highest).QueryRow(func(r pgx.Row) error { return r.Scan(&t.server, &t.highest) })
+		batch.Queue(s.highest).QueryRow(func(r pgx.Row) error { return r.Scan(&t.table, &t.highest) })
 		batch.Queue(s.holders, table).QueryRow(func(r pgx.Row) error { return r.Scan(&t.holders) })
-		batch.Queue(s.lowest, above.id, above.server).QueryRow(func(r pgx.Row) error { return r.Scan(&t.lowest) })
+		batch.Queue(s.lowest, above.id, above.table).QueryRow(func(r pgx.Row) error { return r.Scan(&t.lowest) })
 	})
 	if err != nil {
 		return t, fmt.Errorf("move the low-water bound: %w", err)
@@ -121,7 +127,7 @@ func (l *lowWater) learn(now time.Time, t tableState) {
 	l.tried = now
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := !l.chosen.server.IsZero() && l.chosen.server.Equal(t.server)
+	known := l.chosen.table != "" && l.chosen.table == t.table
 	if known && l.inDoubt(t.holders) {
 		return
 	}
@@ -131,7 +137,7 @@ func (l *lowWater) learn(now time.Time, t tableState) {
 			l.found.id = min(l.found.id, t.lowest-1)
 		}
 	}
-	l.chosen, l.holders = bound{t.highest, t.server}, t.holders
+	l.chosen, l.holders = bound{t.highest, t.table}, t.holders
 }
 
 // inDoubt tells whether any transaction that had the table open when the id was

@@ -81,7 +81,7 @@ func TestBoundWaitsForAWriterThatNoSnapshotShows(t *testing.T) {
 	if got, want := claimed(b.low.bound()), []string{`{"seq": 1}`, `{"seq": 2}`}; !slices.Equal(got, want) {
 		t.Errorf("above the bound stand %v, want %v", got, want)
 	}
-	if got, want := claimed(bound{obvious.highest, obvious.server}), []string{`{"seq": 2}`}; !slices.Equal(got, want) {
+	if got, want := claimed(bound{obvious.highest, obvious.table}), []string{`{"seq": 2}`}; !slices.Equal(got, want) {
 		t.Errorf("above the obvious bound stand %v, want the disorder %v: this test does not exercise what it is for", got, want)
 	}
 
@@ -143,14 +143,36 @@ func TestSweepFindsRowsBelowTheBound(t *testing.T) {
 	}
 }
 
+// A table that was truncated starts its ids over. The old bound would split its
+// rows in two, and publish the later ones first.
+func TestTruncatedTableKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.bounded()
+	f.exec(t, fill(20, "now()"))
+	b.move(t)
+	b.move(t)
+	above := b.low.bound()
+	if above.id != 20 {
+		t.Fatalf("the bound is %d, want 20", above.id)
+	}
+	f.exec(t, `TRUNCATE outbox_event RESTART IDENTITY`)
+	f.exec(t, fill(40, "NULL"))
+	if c := b.claim(t, above); c.first != 1 || c.walked != 40 {
+		t.Errorf("a claim starts at row %d and sees %d rows, want all 40 from the first", c.first, c.walked)
+	}
+	if lowest := b.state(t).lowest; lowest != 1 {
+		t.Errorf("the lowest unpublished row is said to be %d, want 1", lowest)
+	}
+}
+
 func TestLowWaterBound(t *testing.T) {
 	t.Parallel()
-	server := time.Date(2024, 5, 1, 8, 0, 0, 0, time.UTC)
 	state := func(highest, lowest int64, holders ...string) tableState {
-		return tableState{server: server, highest: highest, lowest: lowest, holders: holders}
+		return tableState{table: "first", highest: highest, lowest: lowest, holders: holders}
 	}
 	promoted := state(50, 0)
-	promoted.server = server.Add(time.Hour)
+	promoted.table = "promoted"
 	for name, tc := range map[string]struct {
 		states []tableState
 		want   int64
@@ -247,7 +269,7 @@ func (f *fixture) buffers(t *testing.T, sql statements, above bound) (pages int)
 		t.Fatal(err)
 	}
 	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) "+sql.claim, pgx.QueryExecModeExec,
-		above.id, above.server, 50, 1, 0, []string{}, []string{}, []int64{}, 8192)
+		above.id, above.table, 50, 1, 0, []string{}, []string{}, []int64{}, 8192)
 	if err != nil {
 		t.Fatal(err)
 	}

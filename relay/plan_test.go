@@ -51,7 +51,7 @@ func (f *fixture) checkPlans(t *testing.T) {
 	anyOrder := newStatements(table, OrderNone, f.cfg.PublishTimeout, true)
 	const (
 		none       = `'{}'::text[]`
-		claimTypes = "bigint, timestamptz, int, int, int, text[], text[], bigint[], int"
+		claimTypes = "bigint, text, int, int, int, text[], text[], bigint[], int"
 	)
 	for _, s := range []struct {
 		name, sql, types, args string
@@ -61,11 +61,11 @@ func (f *fixture) checkPlans(t *testing.T) {
 		{"claim", sql.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true, false},
 		{"claim of a slice", sql.claim, claimTypes, `1000, now(), 1000, 2, 1, '{a,b}', '{c}', '{1,2}', 8192`, true, false},
 		{"claim in any order", anyOrder.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true, false},
-		{"look", sql.look, "bigint, timestamptz, text[], text[], bigint[]", `0, NULL, ` + none + `, ` + none + `, '{}'`, true, true},
-		{"lowest", sql.lowest, "bigint, timestamptz", `0, NULL`, true, false},
+		{"look", sql.look, "bigint, text, text[], text[], bigint[]", `0, NULL, ` + none + `, ` + none + `, '{}'`, true, true},
+		{"lowest", sql.lowest, "bigint, text", `0, NULL`, true, false},
 		{"highest", sql.highest, "", "", false, false},
 		{"fetch", sql.fetch, "bigint[]", `'{1,2,3}'`, false, false},
-		{"sample", sql.sample, "bigint, timestamptz", `0, NULL`, true, false},
+		{"sample", sql.sample, "bigint, text", `0, NULL`, true, false},
 		{"mark", sql.mark, "bigint[]", `'{1,2,3}'`, false, false},
 	} {
 		f.checkPlan(t, s.name, s.walks, f.explain(t, sql.settings, s.sql, s.types, s.args))

@@ -80,7 +80,7 @@ func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
 	}
 	defer conn.Release()
 	err = r.sql.alone(ctx, conn, func(batch *pgx.Batch) {
-		batch.Queue(r.sql.sample, above.id, above.server).QueryRow(func(row pgx.Row) error {
+		batch.Queue(r.sql.sample, above.id, above.table).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&oldest, &s.unpublished)
 		})
 	})
