@@ -58,7 +58,8 @@ type Config struct {
 	// Pool or the listening connection: it stands between a tick, a poll or, for
 	// a helper, a notification, and the wake. It also selects the expressions in
 	// also, which begins with a comma unless it is empty, and scans them into
-	// dest. After an error, or without Glance, each of them wakes.
+	// dest. After an error, or without Glance, each of them wakes; on the listening
+	// connection it may refuse with an error, and the tick then asks on Pool.
 	Glance func(ctx context.Context, q Querier, also string, dest ...any) (left bool, err error)
 	Logger *slog.Logger
 }

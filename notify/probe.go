@@ -68,10 +68,7 @@ func (d *Doorbell) answer(ctx context.Context, s *session) error {
 	case !s.member && d.cfg.Glance != nil:
 		return d.glanceForTick(ctx, s)
 	}
-	if _, err := s.conn.Exec(ctx, "SELECT 1"); err != nil {
-		return fmt.Errorf("probe the listening connection: %w", err)
-	}
-	return nil
+	return s.ask(ctx)
 }
 
 // takeRoles makes this relay the sentinel if no other is, and one of the team
@@ -90,17 +87,25 @@ func (d *Doorbell) takeRoles(ctx context.Context, s *session) error {
 }
 
 // glanceForTick looks for rows on the listening connection. If the look itself
-// fails, the waiter's own tick has to do.
+// fails, or is not made here, the waiter's own tick has to do.
 func (d *Doorbell) glanceForTick(ctx context.Context, s *session) error {
 	left, err := d.cfg.Glance(ctx, s.conn, "")
 	switch {
-	case err != nil && s.conn.IsClosed():
-		return fmt.Errorf("probe the listening connection: %w", err)
-	case err == nil && !left:
+	case err != nil:
+		return s.ask(ctx)
+	case !left:
 		d.glanced.Store(time.Now().UnixNano())
-	case err == nil:
+	default:
 		d.glanced.Store(0)
 		d.ring(Tick)
+	}
+	return nil
+}
+
+// ask is a query for nothing but its answer.
+func (s *session) ask(ctx context.Context) error {
+	if _, err := s.conn.Exec(ctx, "SELECT 1"); err != nil {
+		return fmt.Errorf("probe the listening connection: %w", err)
 	}
 	return nil
 }

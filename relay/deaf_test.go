@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,5 +145,27 @@ func TestAListenerGoneDeafIsFoundAndPolledAround(t *testing.T) {
 				t.Errorf("%d lines say that it was gone and %d that it is there; want one, and one after the first at the start", gone, back)
 			}
 		})
+	}
+}
+
+// Beside a transaction that is open for hours a walk from the start may take
+// longer than the listening connection has for its answer. That is not deafness.
+func TestSlowLooksDoNotMakeTheListenerDeaf(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(t, `CREATE SEQUENCE looks`)
+	r := f.startWith(t, func(r *Relay) {
+		r.sql.look = strings.Replace(r.sql.look, "SELECT ", "SELECT (SELECT nextval('looks') < 0 OR pg_sleep(1.2) IS NULL) OR ", 1)
+	})
+	testenv.Eventually(t, "a few slow looks", func() bool {
+		var looks int
+		err := f.pool.QueryRow(t.Context(), `SELECT last_value FROM looks`).Scan(&looks)
+		return err == nil && looks >= 5
+	})
+	if lines := f.log.Entries(goneLines...); len(lines) > 0 {
+		t.Errorf("the log says %q", lines[0].Message)
+	}
+	if !r.Health().ListenerUp {
+		t.Error("the listener counts as down")
 	}
 }

@@ -52,6 +52,12 @@ type running struct {
 // start runs a relay until the test ends or stop is called.
 func (f *fixture) start(t *testing.T, change ...func(*Config)) *running {
 	t.Helper()
+	return f.startWith(t, func(*Relay) {}, change...)
+}
+
+// startWith is start of a relay that is tampered with.
+func (f *fixture) startWith(t *testing.T, tamper func(*Relay), change ...func(*Config)) *running {
+	t.Helper()
 	cfg := f.cfg
 	for _, apply := range change {
 		apply(&cfg)
@@ -61,6 +67,7 @@ func (f *fixture) start(t *testing.T, change ...func(*Config)) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tamper(r)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	run := &running{Relay: r, registry: registry, cancel: cancel, done: make(chan error, 1)}
 	go func() { run.done <- r.Run(ctx) }()

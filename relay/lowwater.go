@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +43,9 @@ type lowWater struct {
 	mu        sync.Mutex
 	found     bound
 	nextSweep time.Time
+
+	// quick says that the last look at rest was.
+	quick atomic.Bool
 
 	// Owned by the lead.
 	chosen  bound

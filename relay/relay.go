@@ -222,19 +222,30 @@ func (r *Relay) look(ctx context.Context) (bool, error) {
 	return r.sql.anyLeft(ctx, conn, r.waits.exclusions(), r.low.bound())
 }
 
+// slowLook is how long a look may take and still be made on the listening
+// connection, which hears nothing meanwhile, and counts as deaf after a second.
+// Beside a transaction that is open for hours it may take that long.
+const slowLook = 50 * time.Millisecond
+
+var errSlowLook = errors.New("looks for unpublished rows are slow now")
+
 // glance is what the doorbell asks before it wakes a relay at rest. It stands
 // for a claim that found nothing, and does for it what such a claim does.
 func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
 	defer cancel()
+	if q != notify.Querier(r.pool) && !r.low.quick.Load() {
+		return false, errSlowLook
+	}
 	began := time.Now()
 	above := r.low.from(began)
 	left, err := r.sql.glance(ctx, q, r.waits.exclusions(), above, also, dest...)
+	now := time.Now()
+	r.low.quick.Store(err == nil && now.Sub(began) < slowLook)
 	if err != nil || left {
 		return left, err
 	}
 	if above == (bound{}) {
-		now := time.Now()
 		r.low.swept(0, now, now.Sub(began), r.cfg.PollInterval)
 	}
 	r.database.works(ctx)
