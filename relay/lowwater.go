@@ -43,6 +43,7 @@ type lowWater struct {
 	mu        sync.Mutex
 	found     bound
 	nextSweep time.Time
+	gaveUp    time.Time // until when no sweep is tried again
 
 	// quick says that the last look at rest was.
 	quick atomic.Bool
@@ -158,7 +159,7 @@ func (l *lowWater) inDoubt(holders []string) bool {
 func (l *lowWater) from(now time.Time) bound {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Before(l.nextSweep) {
+	if now.Before(l.nextSweep) || now.Before(l.gaveUp) {
 		return l.found
 	}
 	return bound{}
@@ -177,6 +178,17 @@ func (l *lowWater) swept(first int64, now time.Time, took, every time.Duration) 
 	}
 	if took > every/20 {
 		l.nextSweep = now.Add(20 * took)
+	}
+}
+
+// sweepFailed puts off the next walk from the start after one that took up most
+// of the time it had. Tried again at once it would fail again, and the relay
+// would publish nothing for as long as that transaction is open.
+func (l *lowWater) sweepFailed(now time.Time, took, limit time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if took > limit/2 {
+		l.gaveUp = now.Add(20 * took)
 	}
 }
 

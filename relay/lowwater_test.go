@@ -143,6 +143,31 @@ func TestSweepFindsRowsBelowTheBound(t *testing.T) {
 	}
 }
 
+// A walk from the start that takes longer than a claim may is not tried again
+// and again: what comes above the bound is published meanwhile.
+func TestSweepThatTakesTooLongDoesNotStopTheRelay(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	f.exec(t, `CREATE SEQUENCE slow`)
+	r := f.startWith(t, func(r *Relay) {
+		r.sql.claim = strings.Replace(r.sql.claim, "published_at IS NULL",
+			"(SELECT pg_sleep(CASE WHEN $2::text = '' AND (SELECT is_called FROM slow) THEN 60 ELSE 0 END) IS NOT NULL) AND published_at IS NULL", 1)
+	}, func(cfg *Config) { cfg.PublishTimeout = 2 * time.Second })
+	testenv.Insert(t, f.pool, testenv.Sequence(topic, 3*lowWaterStep, "a", "b")...)
+	f.waitDrained(t)
+	testenv.Eventually(t, "the bound has moved", func() bool {
+		testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: "c"})
+		return r.low.bound().id > 1000
+	})
+	f.exec(t, `SELECT nextval('slow')`)
+	testenv.Eventually(t, "a sweep fails", func() bool {
+		testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: "c"})
+		return len(f.log.Entries("server unavailable, nothing is lost and it is tried until it is back")) > 0
+	})
+	f.waitDrained(t)
+}
+
 // A table that was truncated starts its ids over. The old bound would split its
 // rows in two, and publish the later ones first.
 func TestTruncatedTableKeepsItsOrder(t *testing.T) {

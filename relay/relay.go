@@ -242,10 +242,14 @@ func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest 
 	left, err := r.sql.glance(ctx, q, r.waits.exclusions(), above, also, dest...)
 	now := time.Now()
 	r.low.quick.Store(err == nil && now.Sub(began) < slowLook)
+	sweeps := above == bound{}
+	if err != nil && sweeps {
+		r.low.sweepFailed(now, now.Sub(began), r.cfg.PublishTimeout)
+	}
 	if err != nil || left {
 		return left, err
 	}
-	if above == (bound{}) {
+	if sweeps {
 		r.low.swept(0, now, now.Sub(began), r.cfg.PollInterval)
 	}
 	r.database.works(ctx)

@@ -144,11 +144,15 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	claiming := time.Now()
 	claimed, err := w.r.sql.take(ctx, conn, win, w.r.cfg.Order)
 	w.r.metrics.claimSeconds.Observe(time.Since(began).Seconds())
+	sweeps := win.above == bound{}
 	if err != nil {
+		if sweeps {
+			w.r.low.sweepFailed(time.Now(), time.Since(claiming), w.r.cfg.PublishTimeout)
+		}
 		return notify.Round{}, err
 	}
 	w.learn(claimed, win)
-	if win.above == (bound{}) {
+	if sweeps {
 		w.r.low.swept(claimed.first, time.Now(), time.Since(claiming), w.r.cfg.PollInterval)
 	}
 	if w.index == 0 {
