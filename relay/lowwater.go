@@ -52,6 +52,7 @@ type lowWater struct {
 	chosen  bound
 	holders []string // virtual transaction ids
 	tried   time.Time
+	pause   time.Duration
 }
 
 const (
@@ -59,8 +60,11 @@ const (
 	// unpublished row before the bound is moved without waiting for the tick. A
 	// walk over as many dead entries takes about a millisecond.
 	lowWaterStep = 2000
-	// lowWaterPause spares the database while the bound cannot move.
-	lowWaterPause = 20 * time.Millisecond
+	// lowWaterPause spares the database while the bound cannot move. It doubles
+	// up to lowWaterLongest: a row whose topic waits, or a writer's transaction,
+	// may keep the bound where it is for hours.
+	lowWaterPause   = 20 * time.Millisecond
+	lowWaterLongest = time.Second
 )
 
 // identitySQL tells a table whose ids go on from one whose ids may start lower:
@@ -124,7 +128,7 @@ func (l *lowWater) bound() bound {
 // due tells whether to move the bound now.
 func (l *lowWater) due(now time.Time, c claim, tick bool) bool {
 	far := c.first-l.bound().id > lowWaterStep
-	return (tick && c.walked > 0 || far) && now.Sub(l.tried) >= lowWaterPause
+	return (tick && c.walked > 0 || far) && now.Sub(l.tried) >= max(l.pause, lowWaterPause)
 }
 
 // learn moves the bound by one more state of the table.
@@ -132,15 +136,20 @@ func (l *lowWater) learn(now time.Time, t tableState) {
 	l.tried = now
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	before := l.found.id
 	known := l.chosen.table != "" && l.chosen.table == t.table
-	if known && l.inDoubt(t.holders) {
-		return
-	}
-	if known {
+	inDoubt := known && l.inDoubt(t.holders)
+	if known && !inDoubt {
 		l.found = l.chosen
 		if t.lowest > 0 {
 			l.found.id = min(l.found.id, t.lowest-1)
 		}
+	}
+	if l.pause = min(lowWaterLongest, max(lowWaterPause, 2*l.pause)); l.found.id != before {
+		l.pause = lowWaterPause
+	}
+	if inDoubt {
+		return
 	}
 	l.chosen, l.holders = bound{t.highest, t.table}, t.holders
 }

@@ -228,6 +228,38 @@ func TestLowWaterBound(t *testing.T) {
 	}
 }
 
+// A bound that cannot move is asked about ever less, up to once a second.
+func TestBoundThatCannotMoveIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, stuck := range map[string]tableState{
+		"beside a row that waits":             {table: "t", highest: 9000, lowest: 1},
+		"beside a writer's open transaction ": {table: "t", highest: 9000, holders: []string{"3/7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var l lowWater
+			now, tries := time.Now(), 0
+			for end := now.Add(10 * time.Second); now.Before(end); now = now.Add(time.Millisecond) {
+				if l.due(now, claim{first: 8000, walked: 1}, false) {
+					l.learn(now, stuck)
+					tries++
+				}
+			}
+			if tries > 20 {
+				t.Errorf("asked %d times in 10 s", tries)
+			}
+			now = now.Add(time.Second)
+			l.learn(now, tableState{table: "t", highest: 9000})
+			if now = now.Add(time.Second); l.bound().id != 9000 {
+				l.learn(now, tableState{table: "t", highest: 9000})
+			}
+			if !l.due(now.Add(lowWaterPause), claim{first: 20_000}, false) {
+				t.Error("goes on with the long pause after the bound has moved")
+			}
+		})
+	}
+}
+
 // bounded is a low-water bound that a test moves by hand.
 type bounded struct {
 	f   *fixture
