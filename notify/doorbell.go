@@ -106,6 +106,7 @@ type Doorbell struct {
 	glanced  atomic.Int64  // when the listening connection last saw nothing left, likewise; 0 once it saw a row
 	probeNow chan struct{}
 	doubtful atomic.Bool // an answer is late
+	unheard  atomic.Bool // rows came that nobody rang for
 
 	mu      sync.Mutex
 	state   State

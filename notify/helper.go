@@ -20,8 +20,12 @@ const (
 // waitAsHelper leaves the first look to the sentinel.
 func (d *Doorbell) waitAsHelper(ctx context.Context) (Source, error) {
 	limit := time.Hour
+	if d.cfg.Glance != nil {
+		// Also where the tick is rare: nobody rings once the sentinel has gone.
+		limit = d.probeEvery
+	}
 	if d.waiter.bellFree {
-		limit = helperPoll
+		limit = min(limit, helperPoll)
 	}
 	s, err := d.sleep(ctx, limit)
 	if err != nil || s != Notify {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 )
 
 // helperProbe is how often a helper at rest probes. It holds nothing that
@@ -49,7 +51,7 @@ func (d *Doorbell) probe(ctx context.Context) {
 // helps reports whether this relay is a helper at rest that hears.
 func (d *Doorbell) helps() bool {
 	s := d.State()
-	return s.Listening && !s.Sentinel && s.Team == 0 && !d.drains(time.Now())
+	return s.Listening && !s.Sentinel && s.Team == 0 && !d.drains(time.Now()) && !d.doubtful.Load()
 }
 
 // drains reports whether claims came back full a moment ago.
@@ -62,6 +64,12 @@ func (d *Doorbell) answer(ctx context.Context, s *session) error {
 	if err := d.takeRoles(ctx, s); err != nil {
 		return err
 	}
+	if d.unheard.Swap(false) {
+		if err := s.checkTable(ctx, d.cfg.Table); err != nil {
+			_ = s.conn.Close(ctx)
+			return err
+		}
+	}
 	switch {
 	case !s.sentinel:
 		return nil // the try was a query
@@ -69,6 +77,19 @@ func (d *Doorbell) answer(ctx context.Context, s *session) error {
 		return d.glanceForTick(ctx, s)
 	}
 	return s.ask(ctx)
+}
+
+// checkTable fails if the table was made anew: its trigger rings another bell.
+func (s *session) checkTable(ctx context.Context, table pgtable.Name) error {
+	var same bool
+	err := s.conn.QueryRow(ctx, "SELECT $1::text::regclass::oid = $2", table.Sanitize(), s.relid).Scan(&same)
+	if err == nil && !same {
+		err = errors.New("it was made anew, its writers ring another bell")
+	}
+	if err != nil {
+		return fmt.Errorf("look up table %s: %w", table, err)
+	}
+	return nil
 }
 
 // takeRoles makes this relay the sentinel if no other is, and one of the team

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
 )
 
@@ -174,4 +176,106 @@ func TestIdleRelayBesideAnOpenWriterOnlyLooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the row wakes", func() bool { return len(woken) > early })
+}
+
+// Also where ticks are rare, a helper finds out soon that nobody is left to hear
+// writers.
+func TestHelperWithARareTickTakesOver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	first, stopFirst := f.start(t, Adaptive, far, func(cfg *Config) { cfg.Glance = f.glances().glance })
+	f.sleep(t, first)
+	waitState(t, first, "armed", armed)
+	f.helperProbe = time.Hour
+	helper, _ := f.start(t, Adaptive, far, func(cfg *Config) { cfg.Glance = f.glances().glance })
+	f.sleep(t, helper)
+	waitState(t, helper, "listening", func(s State) bool { return s.Listening })
+	stopFirst()
+	waitState(t, helper, "sentinel", func(s State) bool { return s.Sentinel && s.Armed })
+}
+
+// A helper in doubt does not wait for its rare probe to be sure again.
+func TestHelperInDoubtProbes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	first, _ := f.start(t, Adaptive, far)
+	waitState(t, first, "sentinel", func(s State) bool { return s.Sentinel })
+	f.helperProbe = time.Hour
+	helper, _ := f.start(t, Adaptive, far)
+	waitState(t, helper, "listening", func(s State) bool { return s.Listening })
+	helper.doubtful.Store(true) // as by an answer that came just when it was late
+	testenv.Eventually(t, "no doubt", func() bool { return !helper.doubtful.Load() })
+}
+
+// A request that its caller gave up may still release the bell. The caller, who
+// sleeps because it was held, is woken.
+func TestBellReleasedLateWakes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	d, _ := f.startAt(t, f.url, Adaptive, far, func(d *Doorbell) { d.probeEvery = time.Hour })
+	f.sleep(t, d)
+	waitState(t, d, "armed", armed)
+	released := make(chan struct{})
+	err := d.onConnection(t.Context(), doubtAfter/2, func(ctx context.Context, s *session) error {
+		defer close(released)
+		if _, err := s.conn.Exec(ctx, "SELECT pg_sleep(0.2)"); err != nil {
+			return err
+		}
+		return s.disarm(ctx)
+	})
+	if err == nil {
+		t.Fatal("the request was not given up")
+	}
+	<-released
+	f.insert(t)
+	f.waitPublished(t)
+}
+
+// consume is sleep with rounds that tell how many rows they marked.
+func (f *fixture) consume(t *testing.T, d *Doorbell) *sleeper {
+	t.Helper()
+	s := &sleeper{woken: make(chan Source, 1024)}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for rows := 0; ctx.Err() == nil; {
+			source, err := d.Wait(ctx, Round{Rows: rows})
+			if rows = 0; err != nil {
+				continue
+			}
+			tag, _ := f.pool.Exec(ctx, `UPDATE outbox_event SET published_at = now() WHERE published_at IS NULL`)
+			if rows = int(tag.RowsAffected()); rows > 0 {
+				s.woken <- source
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return s
+}
+
+// A table that was dropped and restored has another bell.
+func TestRestoredTableIsHeard(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	d, _ := f.start(t, Adaptive, 200*time.Millisecond, func(cfg *Config) { cfg.Glance = f.glances().glance })
+	s := f.consume(t, d)
+	waitState(t, d, "armed", armed)
+	if _, err := f.pool.Exec(t.Context(), `ALTER TABLE outbox_event RENAME TO before;
+		CREATE TABLE outbox_event (LIKE before INCLUDING ALL);
+		CREATE TRIGGER outbox_relay_notify AFTER INSERT ON outbox_event FOR EACH STATEMENT
+			WHEN (NOT pg_try_advisory_xact_lock_shared(1868724322, 'outbox_event'::regclass::oid::int4))
+			EXECUTE FUNCTION outbox_relay_notify();
+		DROP TABLE before`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "a writer rings", func() bool {
+		f.insert(t)
+		select {
+		case source := <-s.woken:
+			return source == Notify
+		case <-time.After(100 * time.Millisecond):
+			return false
+		}
+	})
 }

@@ -68,6 +68,7 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 	if r.Rows > 0 {
 		d.waiter.lastRow, d.waiter.confirm = now, true
 		if d.waiter.uncalled {
+			d.unheard.Store(true)
 			d.doubt()
 		}
 		if r.Full {
