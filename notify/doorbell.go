@@ -142,7 +142,7 @@ func New(cfg Config) (*Doorbell, error) {
 		doubts:      make(chan struct{}),
 	}
 	d.waiter.nextTick = time.Now().Add(cfg.Tick)
-	d.waiter.lastRow = time.Now()
+	d.waiter.lastRow, d.waiter.lastNone = time.Now(), time.Now()
 	return d, nil
 }
 

@@ -279,3 +279,27 @@ func TestRestoredTableIsHeard(t *testing.T) {
 		}
 	})
 }
+
+// While all that is left is held by somebody else, polls grow rare.
+func TestRelayBesideAHeldRowPollsSeldom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.insert(t)
+	d, _ := f.start(t, Adaptive, far)
+	for !d.State().Armed {
+		if _, err := d.Wait(t.Context(), Round{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.waiter.lastRow = d.waiter.lastRow.Add(-time.Minute)
+	d.waiter.lastNone = d.waiter.lastNone.Add(-time.Minute)
+	began := time.Now()
+	for range 4 {
+		if source, err := d.Wait(t.Context(), Round{}); err != nil || source != Poll {
+			t.Fatalf("%s, %v", source, err)
+		}
+	}
+	if took := time.Since(began); took < 3*heldPoll {
+		t.Errorf("polled 4 times in %s", took)
+	}
+}

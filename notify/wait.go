@@ -21,6 +21,9 @@ const (
 	// cannot be had, for as long as some writer's transaction stays open. Every
 	// 20 ms they took 2 % of a core.
 	idlePoll = 50 * time.Millisecond
+	// heldPoll bounds how far polls of an armed relay back off while all that is
+	// left is held by somebody else. What is new rings.
+	heldPoll = 250 * time.Millisecond
 	// deafPoll is the poll interval of a relay that hears nothing.
 	deafPoll = 20 * time.Millisecond
 	// restAfter is how long nothing must have come before a tick or a poll
@@ -53,6 +56,7 @@ type waiter struct {
 	nextTick time.Time
 	lastRow  time.Time
 	lastArm  time.Time // last try
+	lastNone time.Time // when this relay last published, or slept with nothing left
 	bellFree bool      // as a helper last saw it
 	asleep   bool      // armed, and the look after that found nothing
 	uncalled bool      // the last wait was a sleep that no notification ended
@@ -66,7 +70,7 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 	now := time.Now()
 	d.waiter.meter.add(now, r.Rows)
 	if r.Rows > 0 {
-		d.waiter.lastRow, d.waiter.confirm = now, true
+		d.waiter.lastRow, d.waiter.lastNone, d.waiter.confirm = now, now, true
 		if d.waiter.uncalled {
 			d.unheard.Store(true)
 			d.doubt()
@@ -158,7 +162,7 @@ func (d *Doorbell) wait(ctx context.Context, r Round) (Source, error) {
 	case left && r.Rows > 0:
 		return Poll, nil
 	case left: // held by somebody else; whoever it is may fail
-		return d.sleep(ctx, d.backoff(now))
+		return d.sleep(ctx, max(d.backoff(now), min(now.Sub(w.lastNone)/8, heldPoll)))
 	case !d.State().Armed:
 		// The connection was lost after the bell was taken, and the wake that
 		// says so may be the one that the look has answered.
@@ -175,6 +179,7 @@ func (d *Doorbell) sleepArmed(ctx context.Context) (Source, error) {
 		limit, w.confirm = confirmAfter, false
 	}
 	source, err := d.sleep(ctx, limit)
+	w.lastNone = time.Now()
 	w.uncalled = source == Poll || source == Tick
 	return source, err
 }
