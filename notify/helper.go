@@ -24,7 +24,7 @@ func (d *Doorbell) waitAsHelper(ctx context.Context) (Source, error) {
 		// Also where the tick is rare: nobody rings once the sentinel has gone.
 		limit = d.probeEvery
 	}
-	if d.waiter.bellFree {
+	if d.waiter.bellFree && d.cfg.Mode != Off { // in which it always is
 		limit = min(limit, helperPoll)
 	}
 	s, err := d.sleep(ctx, limit)

@@ -173,10 +173,6 @@ func (d *Doorbell) serve(ctx context.Context) {
 			err := r.do(ctx, d.session)
 			cancel()
 			d.publishSession()
-			if r.ctx.Err() != nil {
-				// Whoever asked went on with what was so before, and may sleep.
-				d.ring(Poll)
-			}
 			r.done <- err
 		default:
 			return
