@@ -48,6 +48,9 @@ type Round struct {
 	// Full says that the claim reached its limit: more rows are likely. With
 	// none published, Wait pauses as if polling.
 	Full bool
+	// Clear says that the claim saw every unpublished row there was, whoever
+	// held it, and published them all. It stands for the look before a sleep.
+	Clear bool
 }
 
 // waiter is the state of the goroutine that calls Wait.
@@ -61,6 +64,7 @@ type waiter struct {
 	asleep   bool      // armed, and the look after that found nothing
 	uncalled bool      // the last wait was a sleep that no notification ended
 	confirm  bool      // look once without being called
+	slept    bool      // the last wait was a sleep with the bell held
 }
 
 // Wait returns when there may be something to claim. It must be called by one
@@ -79,7 +83,10 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 			d.draining.Store(now.Add(drainsFor).UnixNano())
 		}
 	}
-	d.waiter.asleep, d.waiter.uncalled = false, false
+	// The bell is taken nowhere else than in Wait: if it is held now, it was
+	// during the claim.
+	r.Clear = r.Clear && d.waiter.slept
+	d.waiter.asleep, d.waiter.uncalled, d.waiter.slept = false, false, false
 	for {
 		source, err := d.wait(ctx, r)
 		if err != nil || !d.forNothing(ctx, r, source) {
@@ -140,11 +147,17 @@ func (d *Doorbell) wait(ctx context.Context, r Round) (Source, error) {
 	}
 
 	armed, err := d.adjust(ctx, state.Armed, r.Rows == 0)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if !armed {
+	case !armed && r.Rows > 0:
+		return d.sleep(ctx, 0) // more have come meanwhile, at this rate
+	case !armed:
 		return d.sleep(ctx, d.backoff(now))
+	case r.Clear && state.Armed:
+		// Whatever came since the claim's snapshot has rung.
+		w.asleep = true
+		return d.sleepArmed(ctx)
 	}
 	// A wake that arrived before the look is answered by it.
 	select {
@@ -179,6 +192,7 @@ func (d *Doorbell) sleepArmed(ctx context.Context) (Source, error) {
 		limit, w.confirm = confirmAfter, false
 	}
 	source, err := d.sleep(ctx, limit)
+	w.slept = true
 	w.lastNone = time.Now()
 	w.uncalled = source == Poll || source == Tick
 	return source, err

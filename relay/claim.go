@@ -152,6 +152,8 @@ type window struct {
 	skip   exclusions
 	above  bound
 	bytes  int // payload bytes published, at most, but for the first row
+
+	partial bool // keys are left out that others hold
 }
 
 // inline is the largest stored size of a payload that comes with its row. The

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgerr"
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 	"github.com/outbox-relay/outbox-relay/notify"
 )
@@ -182,9 +183,9 @@ func (r *Relay) newPool(ctx context.Context) (*pgxpool.Pool, error) {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "outbox-relay"
 	}
-	// Each worker holds one; the doorbell, its look and the sampler need one
-	// now and then.
-	cfg.MaxConns = max(cfg.MaxConns, int32(r.cfg.Workers)+3)
+	// Each worker holds one for its claim and one for the mark of the last; the
+	// doorbell, its look and the sampler need one now and then.
+	cfg.MaxConns = max(cfg.MaxConns, 2*int32(r.cfg.Workers)+3)
 	if cfg.PingTimeout == 0 {
 		cfg.PingTimeout = pingTimeout // of a connection that was idle
 	}
@@ -210,10 +211,22 @@ func (r *Relay) newBell() (*notify.Doorbell, error) {
 	})
 }
 
+// databaseFailed says that the database failed, once. The other connections are
+// of the same age. They may be dead without a sign, or lead to a primary that has
+// become a standby, and each would cost another round to find out.
+func (r *Relay) databaseFailed(ctx context.Context, err error) {
+	r.database.failed(ctx, pgerr.OneLine(adviseMode(err, "DATABASE_URL")))
+	r.pool.Reset()
+}
+
 // look is the doorbell's question whether the relay may sleep.
 func (r *Relay) look(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
 	defer cancel()
+	// One statement, mostly: the role may have settings that do not let it.
+	if left, err := r.sql.glance(ctx, r.pool, r.waits.exclusions(), r.low.bound(), ""); err == nil {
+		return left, nil
+	}
 	conn, err := r.pool.Acquire(ctx)
 	if err != nil {
 		return false, err

@@ -10,13 +10,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-relay/outbox-relay/internal/load"
 )
-
-// Rows of the backlog in one transaction. A single one of them all would be a
-// case of its own: logical decoding has to spill it to disk.
-const transactionRows = 100
 
 // drain measures how fast a backlog comes out that was written while nobody
 // published.
@@ -58,37 +55,43 @@ func (m *measurement) drain(ctx context.Context) error {
 	return nil
 }
 
-// preload writes the backlog, of 1,000 keys in turn.
+// preload writes the backlog, of 1,000 keys in turn, one row a transaction as a
+// service does: a backlog is what piled up while nobody published. Each key
+// belongs to one of the connections, so that its ids are in its order.
 func (m *measurement) preload(ctx context.Context, p *phase) error {
-	const keys = 1000
-	columns := []string{"event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "topic", "partition_key"}
-	for done := 0; done < m.cfg.DrainRows; {
-		n := min(transactionRows, m.cfg.DrainRows-done)
-		events := make([]load.Event, n)
-		for i := range events {
-			id, err := uuid.NewV7()
+	const keys, conns = 1000, 8
+	insert := load.InsertOutbox(outboxTable)
+	group, ctx := errgroup.WithContext(ctx)
+	for c := range conns {
+		group.Go(func() error {
+			conn, err := pgx.ConnectConfig(ctx, m.stage.pool.Config().ConnConfig)
 			if err != nil {
-				return fmt.Errorf("make an event id: %w", err)
+				return fmt.Errorf("write a backlog: %w", err)
 			}
-			number := done + i
-			events[i] = load.Event{
-				ID: id, Topic: p.topic, PayloadSize: m.cfg.PayloadBytes,
-				Key: fmt.Sprintf("backlog-%04d", number%keys), Seq: int64(number/keys + 1),
+			defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+			// The disk is not what is measured here.
+			if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil {
+				return fmt.Errorf("write a backlog: %w", err)
 			}
-			p.ledger.Sending(events[i], time.Now())
-		}
-		rows := pgx.CopyFromSlice(n, func(i int) ([]any, error) {
-			return events[i].Row("load", events[i].Key, "load.sent", events[i].Payload()), nil
+			for number := c; number < m.cfg.DrainRows; number += conns {
+				id, err := uuid.NewV7()
+				if err != nil {
+					return fmt.Errorf("make an event id: %w", err)
+				}
+				event := load.Event{
+					ID: id, Topic: p.topic, PayloadSize: m.cfg.PayloadBytes,
+					Key: fmt.Sprintf("backlog-%04d", number%keys), Seq: int64(number/keys + 1),
+				}
+				p.ledger.Sending(event, time.Now())
+				if err := insert(ctx, conn, event); err != nil {
+					return fmt.Errorf("write a backlog: %w", err)
+				}
+				p.ledger.Committed(id, time.Now())
+			}
+			return nil
 		})
-		if _, err := m.stage.pool.CopyFrom(ctx, pgx.Identifier{outboxTable.Schema, outboxTable.Table}, columns, rows); err != nil {
-			return fmt.Errorf("write a backlog: %w", err)
-		}
-		for _, event := range events {
-			p.ledger.Committed(event.ID, time.Now())
-		}
-		done += n
 	}
-	return nil
+	return group.Wait()
 }
 
 // counter notes when the first and the last record of a number arrive.

@@ -17,7 +17,7 @@ func TestKillUnderLoadLosesNothingAndRepeatsOnlyTheBatchesInFlight(t *testing.T)
 	buildRelay(t)
 	t.Parallel()
 	env := newEnvironment(t).with("RELAY_WORKERS", "2").with("RELAY_BATCH_MAX", "100")
-	inFlight := 2 * 100
+	inFlight := 2 * 2 * 100 // a batch published and one being marked, for each worker
 	kills := rounds(t, "CRASH_ROUNDS", 20)
 
 	traffic := startTraffic(t, env)

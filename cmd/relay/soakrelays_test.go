@@ -21,7 +21,7 @@ const (
 	soakWorkers = 2
 	soakBatch   = 100
 	// soakInFlight is what one relay may have sent and not marked.
-	soakInFlight = soakWorkers * soakBatch
+	soakInFlight = soakWorkers * 2 * soakBatch
 
 	soakPublishTimeout = 5 * time.Second
 	soakTimeLimit      = soakPublishTimeout + time.Second
