@@ -45,7 +45,11 @@ func startServers(ctx context.Context, dir string) (*servers, error) {
 		s.databaseURL, s.postgres = server.URL(), server.PID()
 		s.stops = append(s.stops, server.Stop)
 	}
-	if err := s.start(ctx, dir); err != nil {
+	err := s.start(ctx, dir)
+	if err == nil {
+		err = warmKafka(ctx, s.brokers)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
