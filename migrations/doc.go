@@ -1,6 +1,7 @@
 // Package migrations makes and verifies what the relay needs in Postgres: the
-// outbox table with its partial index, and the doorbell, a trigger that wakes a
-// sleeping relay.
+// outbox table with its partial index, the doorbell, a trigger that wakes a
+// sleeping relay, and the failure table, which tells of rows that could not be
+// published.
 //
 // [Up] and [Down] run the numbered SQL files of this package, [Print] writes
 // them for those who use a migration tool of their own, and [Inspect] compares a
@@ -9,8 +10,9 @@
 // # What is made where
 //
 // All objects live in the schema of the outbox table: the function and the
-// trigger outbox_relay_notify and the version table outbox_relay_version. Their
-// names are fixed, so a schema serves one outbox table.
+// trigger outbox_relay_notify, the failure table outbox_relay_failure and the
+// version table outbox_relay_version. Their names are fixed, so a schema serves
+// one outbox table.
 //
 // # A table made by the service
 //

@@ -9,9 +9,14 @@ import (
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 )
 
-// Down removes the trigger, its function and the version table. The outbox table
-// and its index stay, whoever made them. Writers are not affected; a running
-// relay finds new rows by polling. The role has to own the table.
+// Down removes the trigger, its function, the failure table and the version table.
+// The outbox table and its index stay, whoever made them. Writers are not
+// affected. Stop the relays first: they do not work without the failure table.
+// The role has to own the tables.
+//
+// A failure table that holds anything is not dropped: it is the history of what
+// was not published, and without it what was set aside would be tried again. Down
+// then changes nothing and returns an error that says so.
 //
 // It undoes what [Up] recorded; what was made with the script of [Print] alone is
 // undone by the tool that ran it.

@@ -31,7 +31,7 @@ func explain(err error) error {
 		err = fmt.Errorf("%s (%s): %w", partial.Failed.Source.Path, partial.Failed.Direction, partial.Err)
 	}
 	if sqlState(err) == insufficientPrivilege {
-		err = fmt.Errorf("%w; it takes TRIGGER on the table and CREATE on its schema, and the ownership of outbox_relay_version, if that exists", err)
+		err = fmt.Errorf("%w; it takes TRIGGER on the table and CREATE on its schema, and the ownership of outbox_relay_version and outbox_relay_failure, if they exist", err)
 	}
 	return err
 }

@@ -41,14 +41,20 @@ func filesFor(table pgtable.Name) (files, error) {
 	if strings.Contains(table.Sanitize(), dollarTag) {
 		return files{}, fmt.Errorf("table name %s: it must not contain %s", table, dollarTag)
 	}
+	if table.Table == FailureTable || table.Table == versionTable {
+		return files{}, fmt.Errorf("table name %s: the relay makes a table of this name for itself, name another one", table)
+	}
 	folder, err := fs.Sub(embedded, "sql")
 	if err != nil {
 		return files{}, err
 	}
+	failures := table.Sibling(FailureTable)
 	return files{folder, strings.NewReplacer(
 		"'public.outbox_event'", quoteLiteral(table.Sanitize()),
 		"public.outbox_event", table.Sanitize(),
 		"public."+doorbell, table.Sibling(doorbell),
+		"'public."+FailureTable+"'", quoteLiteral(failures),
+		"public."+FailureTable, failures,
 		"ix_outbox_event_unpublished", quote(indexName(table)),
 	)}, nil
 }

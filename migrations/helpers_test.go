@@ -83,7 +83,7 @@ func wantReady(tb testing.TB, conn *pgx.Conn, table pgtable.Name) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if !r.Exists || len(r.Differences) > 0 || r.IndexMissing || r.DoorbellFault != "" || len(r.MissingPrivileges) > 0 {
+	if !r.Exists || len(r.Differences) > 0 || r.IndexMissing || r.DoorbellFault != "" || r.FailureTableFault != "" || len(r.MissingPrivileges)+len(r.MissingFailurePrivileges) > 0 {
 		tb.Errorf("table %s is not ready: %+v", table, r)
 	}
 }

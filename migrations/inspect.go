@@ -18,7 +18,8 @@ type Querier interface {
 // Report is what [Inspect] found.
 type Report struct {
 	// SchemaExists and Exists tell whether the schema and the table are there.
-	// Without the table, nothing below is filled in.
+	// Without the table, nothing below is filled in but what concerns the failure
+	// table.
 	SchemaExists, Exists bool
 	// Relid is the oid of the table, from which the key and the channel of the
 	// doorbell derive.
@@ -34,6 +35,13 @@ type Report struct {
 	// makes it: missing, disabled, of another version. It is empty when all is
 	// well. With a fault the relay works, but finds new rows by polling only.
 	DoorbellFault string
+	// FailureTableFault says in which way the failure table is not as Up makes it:
+	// missing, or another one. It is empty when all is well. The relay must not
+	// run with a fault; Up makes what is missing.
+	FailureTableFault string
+	// MissingFailurePrivileges names what the connected role lacks on the failure
+	// table for running the relay, of SELECT, INSERT, UPDATE and DELETE.
+	MissingFailurePrivileges []string
 	// MissingPrivileges names what the connected role lacks for running the
 	// relay, as in "UPDATE (published_at)".
 	MissingPrivileges []string
@@ -48,6 +56,9 @@ type Report struct {
 	// invalidIndex tells that a failed CREATE INDEX CONCURRENTLY has left an
 	// index of the name that Up needs.
 	invalidIndex bool
+	// failuresLost tells that Up mends the FailureTableFault by making the table
+	// or its index.
+	failuresLost bool
 }
 
 // minVersion is Postgres 14: the first with CREATE OR REPLACE TRIGGER and
@@ -96,6 +107,11 @@ func inspect(ctx context.Context, q Querier, table pgtable.Name) (Report, error)
 	}
 	if err := checkVersion(number, version); err != nil {
 		return r, err
+	}
+	if r.SchemaExists {
+		if err := r.inspectFailures(ctx, q, table); err != nil {
+			return r, err
+		}
 	}
 	if r.Relid = uint32(relid); relid == 0 {
 		return r, nil

@@ -49,13 +49,15 @@ type Result struct {
 func (r Result) UpToDate() bool { return len(r.Applied) == 0 && !r.IndexBuilt }
 
 // Up makes the outbox table where it is missing, builds its index where that is
-// missing, and makes the doorbell. It can be run at any time, again, and by
+// missing, and makes the doorbell and the failure table. It can be run at any time, again, and by
 // several processes at once, of which one works while the others wait. What was
 // dropped or disabled by hand since the last time is made again.
 //
 // databaseURL has to lead to Postgres itself: a pooler in transaction mode does
 // not keep the lock that excludes other processes. The role needs CREATE on the
 // schema, TRIGGER on an existing table, and its ownership to build the index.
+// Who owns the failure table has to grant SELECT, INSERT, UPDATE and DELETE on it
+// to the relay's role, if that is another one.
 //
 // A *[DifferenceError] means that the table exists and differs, and that nothing
 // was changed. After any other error the Result tells what was done so far, and
@@ -99,6 +101,10 @@ func (s *session) up(ctx context.Context, conn *pgx.Conn, result *Result) error 
 	}
 	if len(report.Differences) > 0 {
 		return &DifferenceError{Table: s.table, Differences: report.Differences}
+	}
+	if report.FailureTableFault != "" && !report.failuresLost {
+		return fmt.Errorf("table %s is not the one that the relay makes, nothing was changed: %s: rename or drop it, and run this again",
+			s.table.Sibling(FailureTable), report.FailureTableFault)
 	}
 	if err := s.checkOnlyTable(ctx, conn); err != nil {
 		return err
@@ -170,7 +176,9 @@ func (s *session) forgetLost(ctx context.Context, provider *goose.Provider, repo
 	}
 	for _, status := range statuses {
 		version := status.Source.Version
-		lost := !report.Exists || version == doorbellVersion && report.DoorbellFault != ""
+		lost := !report.Exists ||
+			version == doorbellVersion && report.DoorbellFault != "" ||
+			version == failuresVersion && report.failuresLost
 		if status.State != goose.StateApplied || !lost {
 			continue
 		}

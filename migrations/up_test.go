@@ -15,8 +15,8 @@ func TestUpOnAnEmptyDatabaseMakesTheRequiredTable(t *testing.T) {
 	t.Parallel()
 	url, byService := testenv.Database(t), testenv.Database(t)
 	result := up(t, url)
-	if !slices.Equal(result.Applied, []int64{1, 2}) || result.IndexBuilt || result.UpToDate() {
-		t.Errorf("Up gave %+v, want versions 1 and 2 applied", result)
+	if !slices.Equal(result.Applied, []int64{1, 2, 3}) || result.IndexBuilt || result.UpToDate() {
+		t.Errorf("Up gave %+v, want versions 1 to 3 applied", result)
 	}
 	conn := connect(t, url)
 	wantReady(t, conn, table)
@@ -63,8 +63,8 @@ func TestUpInSeveralProcessesAtOnceAppliesEachVersionOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if !slices.Equal(applied, []int64{1, 2}) {
-		t.Errorf("applied %v in all, want each of 1 and 2 once", applied)
+	if !slices.Equal(applied, []int64{1, 2, 3}) {
+		t.Errorf("applied %v in all, want each of 1 to 3 once", applied)
 	}
 	wantReady(t, connect(t, url), table)
 }
@@ -95,8 +95,8 @@ func TestUpLeavesATableOfTheServiceAsItIs(t *testing.T) {
 	exec(t, conn, insertOne)
 	relid := query[uint32](t, conn, "SELECT 'public.outbox_event'::regclass::oid")
 	before := catalog(t, conn)
-	if result := up(t, url); !slices.Equal(result.Applied, []int64{1, 2}) || result.IndexBuilt {
-		t.Errorf("Up gave %+v, want versions 1 and 2 applied and no index built", result)
+	if result := up(t, url); !slices.Equal(result.Applied, []int64{1, 2, 3}) || result.IndexBuilt {
+		t.Errorf("Up gave %+v, want versions 1 to 3 applied and no index built", result)
 	}
 	for line := range strings.Lines(before) {
 		if !strings.Contains(catalog(t, conn), strings.TrimSpace(line)) {
@@ -119,10 +119,12 @@ func TestUpMakesAgainWhatWasLost(t *testing.T) {
 		damage  string
 		applied []int64
 	}{
-		"the table, dropped by the service":        {"DROP TABLE outbox_event", []int64{1, 2}},
+		"the table, dropped by the service":        {"DROP TABLE outbox_event", []int64{1, 2, 3}},
 		"the trigger, dropped by hand":             {"DROP TRIGGER outbox_relay_notify ON outbox_event", []int64{2}},
 		"the trigger, disabled":                    {"ALTER TABLE outbox_event DISABLE TRIGGER outbox_relay_notify", []int64{2}},
 		"the function, replaced":                   {"CREATE OR REPLACE FUNCTION outbox_relay_notify() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'", []int64{2}},
+		"the failure table, dropped by hand":       {"DROP TABLE outbox_relay_failure", []int64{3}},
+		"the index of the failure table, dropped":  {"DROP INDEX outbox_relay_failure_open", []int64{3}},
 		"the trigger, lost with a table made anew": {"CREATE TABLE n (LIKE outbox_event INCLUDING ALL); DROP TABLE outbox_event; ALTER TABLE n RENAME TO outbox_event", []int64{2}},
 	}
 	for name, tt := range tests {

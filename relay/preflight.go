@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -97,7 +96,7 @@ func checkDatabase(ctx context.Context, cfg *Config, log *slog.Logger) (f Findin
 	f.checkPooler(ctx, conn, cfg.DatabaseURL, cfg.ListenURL)
 	f.judge(report, table, cfg.Notify)
 	if len(f.Faults)+len(f.Warnings) == 0 {
-		f.ok("database: table %s, its index and trigger, and the role's rights", table)
+		f.ok("database: table %s, its index and trigger, the failure table, and the role's rights", table)
 	}
 	if cfg.ListenURL != "" {
 		f.checkListener(ctx, log, conn, cfg.ListenURL, table, report)
@@ -118,6 +117,13 @@ func (f *Findings) judge(report migrations.Report, table pgtable.Name, mode noti
 	}
 	if report.IndexMissing {
 		f.fault(`table %s: the partial index on (id) WHERE published_at IS NULL is missing or invalid: "relay migrate" builds it without blocking writers`, table)
+	}
+	failures := table.Sibling(migrations.FailureTable)
+	if report.FailureTableFault != "" {
+		f.fault(`failure table %s: %s: "relay migrate" makes what is missing of it`, failures, report.FailureTableFault)
+	}
+	if len(report.MissingFailurePrivileges) > 0 {
+		f.fault("failure table %s: this role lacks %s: GRANT SELECT, INSERT, UPDATE, DELETE ON %[1]s TO it", failures, strings.Join(report.MissingFailurePrivileges, ", "))
 	}
 	if report.RowSecurity {
 		f.fault("table %s: row-level security applies to this role, rows that its policies hide would never be published: use a role with BYPASSRLS or a policy that shows all rows", table)
@@ -163,7 +169,7 @@ func (f *Findings) checkListener(ctx context.Context, log *slog.Logger, pool *pg
 func inspectPatiently(ctx context.Context, log *slog.Logger, url string, table pgtable.Name) (conn *pgx.Conn, report migrations.Report, err error) {
 	err = patiently(ctx, log, "database", func(ctx context.Context) (final bool, err error) {
 		if conn, err = pgx.Connect(ctx, url); err != nil {
-			return pgerr.Refused(err), connectError(err)
+			return pgerr.Refused(err), pgerr.Connecting(err)
 		}
 		if report, err = migrations.Inspect(ctx, conn, table); err == nil {
 			return true, nil
@@ -175,24 +181,6 @@ func inspectPatiently(ctx context.Context, log *slog.Logger, url string, table p
 		return final, err
 	})
 	return conn, report, err
-}
-
-// connectError says what to do about a server that could not be connected to.
-func connectError(err error) error {
-	answer, answered := errors.AsType[*pgconn.PgError](err)
-	if !answered {
-		return fmt.Errorf("the database cannot be reached: %w: check host, port and network", pgerr.OneLine(err))
-	}
-	advice := "see what Postgres says"
-	switch {
-	case strings.HasPrefix(answer.Code, "28") || answer.Code == "3D000":
-		advice = "check user, password and database name"
-	case strings.HasPrefix(answer.Code, "53"):
-		advice = "raise max_connections or the role's CONNECTION LIMIT, or run fewer clients"
-	case strings.HasPrefix(answer.Code, "57"):
-		advice = "the server is starting or stopping, try again"
-	}
-	return fmt.Errorf("the database refuses: %s (%s): %s", answer.Message, answer.Code, advice)
 }
 
 func closeConn(conn *pgx.Conn) {

@@ -3,6 +3,7 @@ package pgerr
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -31,6 +32,25 @@ func Unprepared(err error) bool {
 func transient(code string) bool {
 	return code == "25P03" || code == "25P04" ||
 		slices.Contains([]string{"57", "53", "08", "40", "55"}, code[:min(2, len(code))])
+}
+
+// Connecting says what to do about an error of a connection that did not come
+// about. Its text does not hold the URL.
+func Connecting(err error) error {
+	answer, answered := errors.AsType[*pgconn.PgError](err)
+	if !answered {
+		return fmt.Errorf("the database cannot be reached: %w: check host, port and network", OneLine(err))
+	}
+	advice := "see what Postgres says"
+	switch {
+	case strings.HasPrefix(answer.Code, "28") || answer.Code == "3D000":
+		advice = "check user, password and database name"
+	case strings.HasPrefix(answer.Code, "53"):
+		advice = "raise max_connections or the role's CONNECTION LIMIT, or run fewer clients"
+	case strings.HasPrefix(answer.Code, "57"):
+		advice = "the server is starting or stopping, try again"
+	}
+	return fmt.Errorf("the database refuses: %s (%s): %s", answer.Message, answer.Code, advice)
 }
 
 // OneLine puts an error that pgx spreads over several lines, one for each
