@@ -85,14 +85,14 @@ func (o *outbox) use(b *testing.B, table string) {
 
 // relay starts a relay. It runs until stop is called or the benchmark ends, and
 // fails the benchmark if it does not stop in order.
-func (o *outbox) relay(b *testing.B, change func(*relay.Config)) (r *relay.Relay, stop func()) {
+func (o *outbox) relay(b *testing.B, change func(*relay.Config), options ...relay.Option) (r *relay.Relay, stop func()) {
 	b.Helper()
 	cfg := o.cfg
 	change(&cfg)
 	// Warnings explain a strange figure; what is normal would only litter the
 	// results.
 	log := slog.New(slog.NewTextHandler(b.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	r, err := relay.New(cfg, relay.WithLogger(log))
+	r, err := relay.New(cfg, append(options, relay.WithLogger(log))...)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -29,9 +29,9 @@ const (
 	// Tick says that the fallback ticker fired. The caller looks for every row,
 	// whatever it left out before.
 	Tick Source = "tick"
-	// Reconnect says that the listener came up or went down, or that this relay
-	// became the sentinel. Rows may have come unheard; the caller looks for
-	// every row.
+	// Reconnect says that the listener came up or went down, that this relay
+	// became the sentinel, or that somebody else than the trigger notified. Rows
+	// may have come unheard; the caller looks for every row.
 	Reconnect Source = "reconnect"
 )
 
@@ -167,11 +167,22 @@ func (d *Doorbell) State() State {
 	return d.state
 }
 
-// ring wakes the waiter. A wake that is already pending stands for this one.
+// ring wakes the waiter. A wake that is already pending stands for this one, but
+// for Reconnect, which asks for more than the others.
 func (d *Doorbell) ring(s Source) {
-	select {
-	case d.wake <- s:
-	default:
+	for {
+		select {
+		case d.wake <- s:
+			return
+		default:
+		}
+		if s != Reconnect {
+			return
+		}
+		select {
+		case <-d.wake:
+		default:
+		}
 	}
 }
 

@@ -78,8 +78,12 @@ func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Con
 		return nil, err
 	}
 	l.Handle(Channel(s.relid), pgxlisten.HandlerFunc(
-		func(ctx context.Context, _ *pgconn.Notification, _ *pgx.Conn) error {
-			d.ring(Notify)
+		func(ctx context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
+			if n.Payload == "" {
+				d.ring(Notify)
+			} else {
+				d.ring(Reconnect) // not from the trigger: rows may be anywhere
+			}
 			d.serve(ctx)
 			return nil
 		}))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
+	"github.com/outbox-relay/outbox-relay/migrations"
 	"github.com/outbox-relay/outbox-relay/notify"
 )
 
@@ -22,6 +23,10 @@ type statements struct {
 	mark     string
 	look     string
 	fetch    string
+	record   string
+	forget   string
+	waiting  string
+	parked   string
 	highest  string
 	holders  string
 	lowest   string
@@ -63,11 +68,12 @@ const claimColumns = `c.id, c.event_id::text, c.event_type, c.topic, c.partition
        CASE WHEN c.created_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00' THEN c.created_at END,
        pg_catalog.pg_column_size(c.payload),
        CASE WHEN l.id IS NOT NULL AND pg_catalog.pg_column_size(c.payload) <= $9::int THEN c.payload::text END,
-       l.id IS NOT NULL`
+       l.id IS NOT NULL, f.attempts`
 
 // claimSQL walks the partial index in id order and tries to lock each row
 // beside the walk. The walk itself takes no lock, so it shows the rows that
-// somebody else holds as well: they are what ends a key.
+// somebody else holds as well: they are what ends a key. So do rows that wait
+// for their next attempt, which are not even tried.
 //
 // $1 and $2 low-water bound, $3 window, $4 and $5 slice $5 of $4 (the mask,
 // because abs() overflows), $6 keys, $7 topics and $8 rows to leave out. The
@@ -75,29 +81,54 @@ const claimColumns = `c.id, c.event_id::text, c.event_type, c.topic, c.partition
 // not.
 const claimSQL = `SELECT ` + claimColumns + `
   FROM (` + walkSQL + `) c
+  LEFT JOIN ` + failureOfRowSQL + ` f ON true
   LEFT JOIN LATERAL (SELECT o.id
-          FROM %[1]s o
+          FROM {table} o
          WHERE o.id = c.id
            AND o.published_at IS NULL
+           AND f.waits IS NOT TRUE
            FOR UPDATE SKIP LOCKED) l ON true`
 
-// walkSQL is the walk of both claims, with the order rule and without.
+// walkSQL is the walk of both claims, with the order rule and without. What it
+// leaves out beyond the parameters is up to that and to the policy.
 const walkSQL = `SELECT id, event_id, event_type, topic, partition_key, created_at, payload
-          FROM %[1]s
+          FROM {table} r
          WHERE published_at IS NULL
            AND ` + aboveSQL + `
-           AND ($4::int = 1 OR (pg_catalog.hashtext(partition_key) & 2147483647) %% $4::int = $5::int)
+           AND ($4::int = 1 OR (pg_catalog.hashtext(partition_key) & 2147483647) % $4::int = $5::int)
            AND partition_key NOT IN (SELECT pg_catalog.unnest($6::text[]))
            AND topic NOT IN (SELECT pg_catalog.unnest($7::text[]))
-           AND id NOT IN (SELECT pg_catalog.unnest($8::bigint[]))
+           AND id NOT IN (SELECT pg_catalog.unnest($8::bigint[])){left_out}
          ORDER BY id
          LIMIT $3::int`
+
+// failureOfRowSQL is the failure record of a row of the walk. The LIMIT keeps it
+// a probe for each row: joined, the records would be read as a whole.
+const failureOfRowSQL = `LATERAL (SELECT x.attempts,
+               x.state = 'parked' OR x.next_attempt_at > pg_catalog.clock_timestamp() AS waits
+          FROM {failures} x
+         WHERE x.row_id = c.id AND x.event_id = c.event_id
+         LIMIT 1)`
+
+// What a statement leaves out by its failure record. As scalar subqueries they
+// are probed for each row too. The event's id is compared because a table that
+// the service has emptied may begin to count anew.
+const (
+	notParkedSQL = `
+           AND (SELECT x.state FROM {failures} x WHERE x.row_id = r.id AND x.event_id = r.event_id LIMIT 1)
+               IS DISTINCT FROM 'parked'`
+	notWaitingSQL = `
+           AND (SELECT x.state = 'parked' OR x.next_attempt_at > pg_catalog.clock_timestamp()
+                  FROM {failures} x WHERE x.row_id = r.id AND x.event_id = r.event_id LIMIT 1)
+               IS NOT TRUE`
+)
 
 // claimAnySQL is the claim without the order rule. Rows that others hold mean
 // nothing to it, so it steps over them before they count.
 const claimAnySQL = `SELECT ` + claimColumns + `
   FROM (` + walkSQL + `
-           FOR UPDATE SKIP LOCKED) c
+           FOR UPDATE OF r SKIP LOCKED) c
+  LEFT JOIN ` + failureOfRowSQL + ` f ON true
  CROSS JOIN LATERAL (SELECT c.id) l`
 
 // lookSQL asks for the first unpublished row that is not left alone by decision.
@@ -105,38 +136,49 @@ const claimAnySQL = `SELECT ` + claimColumns + `
 //
 // A scalar subquery keeps its ORDER BY, and with it the walk on the partial
 // index, also where the settings are not in force; an EXISTS loses it.
-const lookSQL = `SELECT (SELECT id FROM %[1]s
+const lookSQL = `SELECT (SELECT id FROM {table} r
          WHERE published_at IS NULL
            AND ` + aboveSQL + `
            AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
-           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[]))
-           AND id NOT IN (SELECT pg_catalog.unnest($5::bigint[]))
+           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[]))` + notWaitingSQL + `
          ORDER BY id
          LIMIT 1) IS NOT NULL`
 
-func newStatements(table pgtable.Name, order Order, publishTimeout time.Duration, asyncMark bool) statements {
-	claim := claimSQL
-	if order == OrderNone {
-		claim = claimAnySQL
+func newStatements(table pgtable.Name, cfg *Config) statements {
+	claim, leaveOut := claimSQL, notParkedSQL
+	switch {
+	case cfg.Order == OrderNone:
+		// There is no key to end: a row that waits is nothing but in the way.
+		claim, leaveOut = claimAnySQL, notWaitingSQL
+	case cfg.OnPoison == Block:
+		// A parked row is met and ends its key.
+		leaveOut = ""
 	}
 	syncCommit := "on"
-	if asyncMark {
+	if cfg.AsyncMark {
 		syncCommit = "off"
 	}
-	timeout := publishTimeout.Milliseconds()
-	name := table.Sanitize()
-	literal := "'" + strings.ReplaceAll(name, "'", "''") + "'"
+	failures := table.Sibling(migrations.FailureTable)
+	leaveOut = strings.ReplaceAll(leaveOut, "{failures}", failures)
+	literal := "'" + strings.ReplaceAll(table.Sanitize(), "'", "''") + "'"
+	on := strings.NewReplacer("{table}", table.Sanitize(), "{literal}", literal,
+		"{failures}", failures, "{left_out}", leaveOut).Replace
+	timeout := cfg.PublishTimeout.Milliseconds()
 	return statements{
 		begin:    beginSQL,
 		settings: fmt.Sprintf(settingsSQL, timeout, timeout+idleMargin.Milliseconds(), syncCommit),
-		claim:    fmt.Sprintf(claim, name, literal),
-		mark:     fmt.Sprintf(markSQL, name),
-		look:     fmt.Sprintf(lookSQL, name, literal),
-		fetch:    fmt.Sprintf(fetchSQL, name),
-		highest:  fmt.Sprintf(highestSQL, name, literal),
+		claim:    on(claim),
+		mark:     on(markSQL),
+		look:     on(lookSQL),
+		fetch:    on(fetchSQL),
+		record:   on(recordSQL),
+		forget:   on(forgetSQL),
+		waiting:  on(waitingSQL),
+		parked:   on(parkedSQL),
+		highest:  on(highestSQL),
 		holders:  holdersSQL,
-		lowest:   fmt.Sprintf(lowestSQL, name, literal),
-		sample:   fmt.Sprintf(sampleSQL, name, literal),
+		lowest:   on(lowestSQL),
+		sample:   on(sampleSQL),
 	}
 }
 
@@ -153,7 +195,8 @@ type window struct {
 	above  bound
 	bytes  int // payload bytes published, at most, but for the first row
 
-	partial bool // keys are left out that others hold
+	marking []int64 // rows that are being marked
+	partial bool    // keys are left out that others hold
 }
 
 // inline is the largest stored size of a payload that comes with its row. The
@@ -167,11 +210,12 @@ func (w *window) inline() int {
 	return largest
 }
 
-// exclusions are rows that a claim leaves alone.
+// exclusions are rows that a claim leaves alone. They have a version, which
+// changes whenever they do.
 type exclusions struct {
-	keys   []string
-	topics []string
-	ids    []int64
+	keys    []string
+	topics  []string
+	version int64
 }
 
 // claim holds locked rows in an open transaction on the connection that made
@@ -195,7 +239,7 @@ func (s *statements) take(ctx context.Context, conn batcher, w window, order Ord
 	batch.Queue(s.settings)
 	rows := make([]lockedRow, 0, min(w.limit, 1000))
 	batch.Queue(s.claim, w.above.id, w.above.table, w.limit, w.slices, w.slice,
-		nonNil(w.skip.keys), nonNil(w.skip.topics), nonNil(w.skip.ids), w.inline()).Query(func(r pgx.Rows) error {
+		nonNil(w.skip.keys), nonNil(w.skip.topics), nonNil(w.marking), w.inline()).Query(func(r pgx.Rows) error {
 		var err error
 		rows, err = scanRows(r, rows, w.bytes)
 		return err
@@ -223,16 +267,21 @@ func scanRows(r pgx.Rows, rows []lockedRow, bytes int) ([]lockedRow, error) {
 	var (
 		created pgtype.Timestamptz
 		payload pgtype.DriverBytes // valid until the next row
+
+		attempts *int // none without a failure record
 	)
 	for r.Next() {
 		var row lockedRow
 		if err := r.Scan(&row.id, &row.eventID, &row.eventType, &row.topic, &row.key,
-			&created, &row.stored, &payload, &row.mine); err != nil {
+			&created, &row.stored, &payload, &row.mine, &attempts); err != nil {
 			return nil, err
 		}
 		if payload != nil && bytes > 0 {
 			row.payload = slices.Clone(payload)
 			bytes -= len(payload)
+		}
+		if row.recorded = attempts != nil; row.recorded {
+			row.attempts = *attempts
 		}
 		if created.Valid {
 			row.createdAt = created.Time
@@ -306,7 +355,7 @@ func (s *statements) glance(ctx context.Context, q notify.Querier, skip exclusio
 }
 
 func lookArgs(skip exclusions, above bound) []any {
-	return []any{above.id, above.table, nonNil(skip.keys), nonNil(skip.topics), nonNil(skip.ids)}
+	return []any{above.id, above.table, nonNil(skip.keys), nonNil(skip.topics)}
 }
 
 // alone runs what queue adds in a transaction of its own, under the relay's

@@ -157,6 +157,7 @@ func TestRoleSettingsDoNotMatter(t *testing.T) {
 	role := "relay_" + topic[5:15]
 	f.exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret';
 		GRANT SELECT, UPDATE (published_at) ON outbox_event TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_relay_failure TO %[1]s;
 		ALTER ROLE %[1]s SET default_transaction_isolation = 'serializable';
 		ALTER ROLE %[1]s SET statement_timeout = '100ms';
 		ALTER ROLE %[1]s SET lock_timeout = '1ms';

@@ -2,12 +2,14 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -19,6 +21,7 @@ type cluster struct {
 	client *kgo.Client
 	waits  *waits
 	limits *topicLimits
+	create topicCreation
 
 	mu       sync.Mutex
 	open     chan struct{} // closed while the gate is open
@@ -47,7 +50,7 @@ func newCluster(cfg *Config, cond *condition, w *waits) (*cluster, error) {
 		return nil, fmt.Errorf("build Kafka client: %w", err)
 	}
 	c := &cluster{
-		condition: cond, client: client, waits: w, limits: newTopicLimits(client),
+		condition: cond, client: client, waits: w, limits: newTopicLimits(client), create: newTopicCreation(cfg, client),
 		open: make(chan struct{}), down: make(chan struct{}, 1), contact: time.Now(),
 	}
 	c.down <- struct{}{} // shut until a first ping
@@ -238,7 +241,11 @@ func (c *cluster) probeTopics(ctx context.Context) {
 		if err != nil {
 			return // an outage, not the topic's fault
 		}
-		if err := details[topic].Err; err != nil {
+		err = details[topic].Err
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			err = c.create.topic(ctx, topic)
+		}
+		if err != nil {
 			c.waits.topicFailed(ctx, topic, err)
 			continue
 		}

@@ -50,9 +50,15 @@ type Config struct {
 	ShutdownTimeout time.Duration `env:"RELAY_SHUTDOWN_TIMEOUT" envDefault:"20s" doc:"how long a stop may take to finish and mark what was handed to Kafka."`
 	AsyncMark       bool          `env:"RELAY_ASYNC_MARK" envDefault:"true" doc:"mark with synchronous_commit=off: a database crash can repeat events, never lose one."`
 
-	MaxAttempts int           `env:"RELAY_MAX_ATTEMPTS" envDefault:"5" doc:"tries of a row that Kafka refuses before it is set aside and its key goes on."`
+	MaxAttempts int           `env:"RELAY_MAX_ATTEMPTS" envDefault:"5" doc:"tries of a row that Kafka refuses before RELAY_ON_POISON decides about it."`
 	RetryMin    time.Duration `env:"RELAY_RETRY_MIN" envDefault:"1s" doc:"first wait of a row or topic that failed; doubles with each failure."`
 	RetryMax    time.Duration `env:"RELAY_RETRY_MAX" envDefault:"1m" doc:"longest wait between two tries of a row or topic."`
+	OnPoison    Policy        `env:"RELAY_ON_POISON" envDefault:"park" doc:"a row that has used up its tries. park: its key goes on without it; block: its key waits until an operator decides; dlq: it is published to RELAY_DLQ_TOPIC and marked."`
+	DLQTopic    string        `env:"RELAY_DLQ_TOPIC" doc:"the dead-letter topic. Required with RELAY_ON_POISON=dlq."`
+
+	CreateTopics     bool `env:"RELAY_CREATE_TOPICS" envDefault:"false" doc:"create a topic that is missing, with the two settings below."`
+	TopicPartitions  int  `env:"RELAY_TOPIC_PARTITIONS" envDefault:"0" doc:"partitions of a created topic; 0: the cluster's default."`
+	TopicReplication int  `env:"RELAY_TOPIC_REPLICATION" envDefault:"0" doc:"replicas of a created topic; 0: the cluster's default."`
 
 	Brokers     []string `env:"KAFKA_BROKERS" doc:"comma list of host:port. Required."`
 	ClientID    string   `env:"KAFKA_CLIENT_ID" envDefault:"outbox-relay" doc:"client id shown to the brokers."`
@@ -107,6 +113,16 @@ func (c *Config) Validate() error {
 	if c.Order != OrderKey && c.Order != OrderNone {
 		fault("RELAY_ORDER=%q: allowed are key, none", c.Order)
 	}
+	switch {
+	case c.OnPoison != Park && c.OnPoison != Block && c.OnPoison != DeadLetter:
+		fault("RELAY_ON_POISON=%q: allowed are park, block, dlq", c.OnPoison)
+	case c.OnPoison == DeadLetter && c.DLQTopic == "":
+		fault("RELAY_DLQ_TOPIC is required with RELAY_ON_POISON=dlq: the topic that rows which cannot be published go to")
+	case c.DLQTopic != "" && !topicNameValid(c.DLQTopic):
+		fault("RELAY_DLQ_TOPIC=%q: allowed are 1 to 249 of a-z A-Z 0-9 . _ -", c.DLQTopic)
+	case c.OnPoison == Block && c.Order == OrderNone:
+		fault("RELAY_ON_POISON=block keeps the order of a key, which RELAY_ORDER=none gives up: allowed with it are park, dlq")
+	}
 	if _, ok := codecs[c.Compression]; !ok {
 		fault("KAFKA_COMPRESSION=%q: allowed are none, gzip, snappy, lz4, zstd", c.Compression)
 	}
@@ -140,6 +156,8 @@ func (c *Config) Validate() error {
 	within("RELAY_BATCH_BYTES", c.BatchBytes, 1024, 1<<30)
 	within("RELAY_WORKERS", c.Workers, 1, 64)
 	within("RELAY_MAX_ATTEMPTS", c.MaxAttempts, 1, 1000)
+	within("RELAY_TOPIC_PARTITIONS", c.TopicPartitions, 0, 10_000)
+	within("RELAY_TOPIC_REPLICATION", c.TopicReplication, 0, 100)
 
 	return errors.Join(faults...)
 }

@@ -16,6 +16,9 @@ type event struct {
 	payload   []byte    // the jsonb's own text; nil until it is fetched
 	stored    int       // bytes that the payload takes in the table
 	createdAt time.Time // zero when it has no RFC 3339 form
+	recorded  bool      // there is a failure record of it
+	attempts  int       // failed ones so far
+	dead      *deadLetter
 }
 
 // stream is what a failure ends: the events of a key on a topic. On another
@@ -34,6 +37,9 @@ func (e *event) record() *kgo.Record {
 		headers = append(headers, kgo.RecordHeader{
 			Key: "x-created-at", Value: e.createdAt.UTC().AppendFormat(nil, time.RFC3339Nano),
 		})
+	}
+	if e.dead != nil {
+		headers = append(headers, e.dead.headers()...)
 	}
 	return &kgo.Record{
 		Topic: e.topic,
@@ -57,6 +63,16 @@ func (e *event) size(r *kgo.Record) int {
 		body += field(len(h.Key)) + field(len(h.Value))
 	}
 	return batchHeader + field(body)
+}
+
+// atMost is a size that the record's does not exceed, found without building it.
+func (e *event) atMost() int {
+	const envelope = 512 // headers but their variable parts, lengths, the batch
+	size := envelope + len(e.payload) + len(e.key) + len(e.eventType)
+	if e.dead != nil {
+		size += len(e.dead.topic) + len(e.dead.message) + envelope
+	}
+	return size
 }
 
 // field is the size of n bytes behind a zigzag varint of their length.

@@ -23,8 +23,8 @@ type Health struct {
 
 	// WaitingTopics are topics whose rows wait because Kafka refuses the topic.
 	WaitingTopics []WaitingTopic
-	// WaitingRows counts rows that Kafka refused and that are tried again
-	// later.
+	// WaitingRows counts rows that Kafka refused and whose keys wait: for their
+	// next attempt, or under the policy Block for an operator.
 	WaitingRows int
 
 	// OldestUnpublished is the age of the first unpublished row, and
@@ -33,6 +33,9 @@ type Health struct {
 	Sampled           bool
 	OldestUnpublished time.Duration
 	Unpublished       int64
+	// ParkedRows are set aside for an operator, counted up to 100,000. It too is
+	// meaningless unless Sampled.
+	ParkedRows int
 }
 
 // Ready reports whether both servers answer. Waiting topics or rows and a deaf

@@ -87,7 +87,9 @@ func (l *topicLimits) doubt(topic string) {
 	}
 }
 
-// learn asks about topics that are met for the first time.
+// learn asks about topics that are met for the first time, and about those with
+// a record that may not fit: a row that is too large is not tried again by
+// itself, so the limit that it is held against must be today's.
 func (l *topicLimits) learn(ctx context.Context, events []event) {
 	seen := map[string]bool{}
 	var ask []string
@@ -97,8 +99,12 @@ func (l *topicLimits) learn(ctx context.Context, events []event) {
 		if seen[topic] {
 			continue
 		}
+		t, known := l.topics[topic]
+		if known && events[i].atMost() <= t.bytes {
+			continue
+		}
 		seen[topic] = true
-		if _, known := l.topics[topic]; !known && topicNameValid(topic) {
+		if topicNameValid(topic) {
 			ask = append(ask, topic)
 		}
 	}

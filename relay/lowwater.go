@@ -19,9 +19,14 @@ import (
 // any transaction in the cluster is older than that, nothing can remove it, and
 // every walk from the start steps over all of them: at 200,000 a claim takes
 // longer than to publish what it found.
+//
+// Rows that every claim leaves out for now are not counted as unpublished: a
+// topic that is missing for a day would keep the bound back for as long. The
+// bound means nothing once any of them is let in again.
 type bound struct {
-	id    int64
-	table string // which server's, and which storage of it: see identitySQL
+	id       int64
+	table    string // which server's, and which storage of it: see identitySQL
+	excluded int64  // version of the exclusions
 }
 
 // lowWater finds the bound. That all rows up to an id are published in a
@@ -73,11 +78,11 @@ const (
 // anew has other storage. Rows of a table that starts over would otherwise stand
 // on both sides of the old bound, and those above it come first.
 const identitySQL = `extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' ||
-       coalesce(pg_catalog.pg_relation_filenode(%[2]s::regclass), 0)::text`
+       coalesce(pg_catalog.pg_relation_filenode({literal}::regclass), 0)::text`
 
 // highestSQL is an id that was drawn already.
 const highestSQL = `SELECT ` + identitySQL + `,
-       coalesce((SELECT id FROM %[1]s ORDER BY id DESC LIMIT 1), 0)`
+       coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)`
 
 // holdersSQL lists the transactions that have the table open for writing.
 const holdersSQL = `SELECT coalesce(pg_catalog.array_agg(virtualtransaction), '{}')
@@ -88,11 +93,16 @@ const holdersSQL = `SELECT coalesce(pg_catalog.array_agg(virtualtransaction), '{
    AND mode = 'RowExclusiveLock'
    AND granted`
 
-// lowestSQL is the first unpublished row above the bound, whatever it waits for:
-// a row that is left out of the claims for now keeps its place in its key.
-const lowestSQL = `SELECT coalesce((SELECT id FROM %[1]s
-         WHERE published_at IS NULL AND ` + aboveSQL + `
-         ORDER BY id LIMIT 1), 0)`
+// lowestSQL is the first unpublished row above the bound that a claim may ever
+// see while the exclusions hold. A row that waits for its next attempt counts,
+// unless its key is excluded: it keeps its place in its key.
+const lowestSQL = `SELECT coalesce((SELECT id FROM {table} r
+         WHERE published_at IS NULL
+           AND ` + aboveSQL + `
+           AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
+           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[])){left_out}
+         ORDER BY id
+         LIMIT 1), 0)`
 
 // aboveSQL is a condition on the index: the row is above the bound ($1, $2).
 const aboveSQL = `id > CASE WHEN ` + identitySQL + ` = $2::text THEN $1::bigint ELSE 0 END`
@@ -100,18 +110,19 @@ const aboveSQL = `id > CASE WHEN ` + identitySQL + ` = $2::text THEN $1::bigint 
 // tableState is what the server shows, in the order in which it was asked for:
 // the proof of lowWater rests on that order.
 type tableState struct {
-	table   string
-	highest int64
-	holders []string
-	lowest  int64
+	table    string
+	excluded int64
+	highest  int64
+	holders  []string
+	lowest   int64
 }
 
-func (s *statements) tableState(ctx context.Context, conn batcher, table string, above bound) (tableState, error) {
-	var t tableState
+func (s *statements) tableState(ctx context.Context, conn batcher, table string, skip exclusions, above bound) (tableState, error) {
+	t := tableState{excluded: skip.version}
 	err := s.alone(ctx, conn, func(batch *pgx.Batch) {
 		batch.Queue(s.highest).QueryRow(func(r pgx.Row) error { return r.Scan(&t.table, &t.highest) })
 		batch.Queue(s.holders, table).QueryRow(func(r pgx.Row) error { return r.Scan(&t.holders) })
-		batch.Queue(s.lowest, above.id, above.table).QueryRow(func(r pgx.Row) error { return r.Scan(&t.lowest) })
+		batch.Queue(s.lowest, lookArgs(skip, above)...).QueryRow(func(r pgx.Row) error { return r.Scan(&t.lowest) })
 	})
 	if err != nil {
 		return t, fmt.Errorf("move the low-water bound: %w", err)
@@ -119,15 +130,24 @@ func (s *statements) tableState(ctx context.Context, conn batcher, table string,
 	return t, nil
 }
 
-func (l *lowWater) bound() bound {
+// bound is none if the exclusions have another version than those it was found
+// under.
+func (l *lowWater) bound(excluded int64) bound {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.valid(excluded)
+}
+
+func (l *lowWater) valid(excluded int64) bound {
+	if l.found.excluded != excluded {
+		return bound{}
+	}
 	return l.found
 }
 
 // due tells whether to move the bound now.
-func (l *lowWater) due(now time.Time, c claim, tick bool) bool {
-	far := c.first-l.bound().id > lowWaterStep
+func (l *lowWater) due(now time.Time, c claim, tick bool, excluded int64) bool {
+	far := c.first-l.bound(excluded).id > lowWaterStep
 	return (tick && c.walked > 0 || far) && now.Sub(l.tried) >= max(l.pause, lowWaterPause)
 }
 
@@ -136,22 +156,23 @@ func (l *lowWater) learn(now time.Time, t tableState) {
 	l.tried = now
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.found.id
+	before := l.found
 	known := l.chosen.table != "" && l.chosen.table == t.table
 	inDoubt := known && l.inDoubt(t.holders)
 	if known && !inDoubt {
 		l.found = l.chosen
+		l.found.excluded = t.excluded
 		if t.lowest > 0 {
 			l.found.id = min(l.found.id, t.lowest-1)
 		}
 	}
-	if l.pause = min(lowWaterLongest, max(lowWaterPause, 2*l.pause)); l.found.id != before {
+	if l.pause = min(lowWaterLongest, max(lowWaterPause, 2*l.pause)); l.found != before {
 		l.pause = lowWaterPause
 	}
 	if inDoubt {
 		return
 	}
-	l.chosen, l.holders = bound{t.highest, t.table}, t.holders
+	l.chosen, l.holders = bound{id: t.highest, table: t.table}, t.holders
 }
 
 // inDoubt tells whether any transaction that had the table open when the id was
@@ -165,11 +186,11 @@ func (l *lowWater) inDoubt(holders []string) bool {
 
 // from is where a tick starts to look: at the start of the index, unless that
 // took long a moment ago.
-func (l *lowWater) from(now time.Time) bound {
+func (l *lowWater) from(now time.Time, excluded int64) bound {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Before(l.nextSweep) || now.Before(l.gaveUp) {
-		return l.found
+		return l.valid(excluded)
 	}
 	return bound{}
 }

@@ -106,11 +106,12 @@ func (m *metrics) failed(o outcome) {
 type stateCollector struct {
 	relay                                      *Relay
 	armed, listener, sentinel, oldest, pending *prometheus.Desc
+	parked, waiting                            *prometheus.Desc
 }
 
 func newStateCollector(r *Relay) *stateCollector {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc(namespace+"_"+name, help, nil, nil)
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
 	}
 	return &stateCollector{
 		relay:    r,
@@ -118,12 +119,14 @@ func newStateCollector(r *Relay) *stateCollector {
 		listener: desc("listener_up", "1 while notifications are heard."),
 		sentinel: desc("sentinel", "1 on the relay that arms the bell."),
 		oldest:   desc("oldest_unpublished_seconds", "Age of the first unpublished row, 0 if there is none."),
+		parked:   desc("parked", "Rows that were set aside for an operator, counted up to 100000."),
+		waiting:  desc("waiting", "1 for each topic whose rows wait because Kafka does not take them.", "topic"),
 		pending:  desc("unpublished", "Estimate of the unpublished rows: exact up to 10000, above it the span of their ids."),
 	}
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.armed, c.listener, c.sentinel, c.oldest, c.pending} {
+	for _, d := range []*prometheus.Desc{c.armed, c.listener, c.sentinel, c.oldest, c.pending, c.parked, c.waiting} {
 		ch <- d
 	}
 }
@@ -146,5 +149,9 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	if h.Sampled {
 		gauge(c.oldest, h.OldestUnpublished.Seconds())
 		gauge(c.pending, float64(h.Unpublished))
+		gauge(c.parked, float64(h.ParkedRows))
+	}
+	for _, t := range h.WaitingTopics {
+		ch <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, 1, t.Topic)
 	}
 }

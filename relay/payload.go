@@ -9,7 +9,7 @@ import (
 
 // fetchSQL reads payloads of rows that this transaction has locked.
 const fetchSQL = `SELECT id, payload::text
-  FROM %[1]s
+  FROM {table}
  WHERE id = ANY ($1::bigint[])
  ORDER BY id`
 

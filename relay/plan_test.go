@@ -47,11 +47,17 @@ func fill(rows int, publishedAt string) string {
 func (f *fixture) checkPlans(t *testing.T) {
 	t.Helper()
 	table := pgtable.Name{Schema: "public", Table: "outbox_event"}
-	sql := newStatements(table, OrderKey, f.cfg.PublishTimeout, true)
-	anyOrder := newStatements(table, OrderNone, f.cfg.PublishTimeout, true)
+	sql := newStatements(table, &f.cfg)
+	cfg := f.cfg
+	cfg.Order = OrderNone
+	anyOrder := newStatements(table, &cfg)
+	cfg = f.cfg
+	cfg.OnPoison = Block
+	blocking := newStatements(table, &cfg)
 	const (
 		none       = `'{}'::text[]`
 		claimTypes = "bigint, text, int, int, int, text[], text[], bigint[], int"
+		lookTypes  = "bigint, text, text[], text[]"
 	)
 	for _, s := range []struct {
 		name, sql, types, args string
@@ -59,10 +65,11 @@ func (f *fixture) checkPlans(t *testing.T) {
 		bare                   bool // also without the relay's settings
 	}{
 		{"claim", sql.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true, false},
-		{"claim of a slice", sql.claim, claimTypes, `1000, now(), 1000, 2, 1, '{a,b}', '{c}', '{1,2}', 8192`, true, false},
+		{"claim of a slice", sql.claim, claimTypes, `1000, 'x', 1000, 2, 1, '{a,b}', '{c}', '{1,2}', 8192`, true, false},
 		{"claim in any order", anyOrder.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true, false},
-		{"look", sql.look, "bigint, text, text[], text[], bigint[]", `0, NULL, ` + none + `, ` + none + `, '{}'`, true, true},
-		{"lowest", sql.lowest, "bigint, text", `0, NULL`, true, false},
+		{"claim that blocks", blocking.claim, claimTypes, `0, NULL, 50, 1, 0, ` + none + `, ` + none + `, '{}', 8192`, true, false},
+		{"look", sql.look, lookTypes, `0, NULL, ` + none + `, ` + none, true, true},
+		{"lowest", sql.lowest, lookTypes, `0, NULL, ` + none + `, ` + none, true, false},
 		{"highest", sql.highest, "", "", false, false},
 		{"fetch", sql.fetch, "bigint[]", `'{1,2,3}'`, false, false},
 		{"sample", sql.sample, "bigint, text", `0, NULL`, true, false},

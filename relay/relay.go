@@ -39,6 +39,7 @@ type Relay struct {
 	assisting atomic.Int32
 	rounds    sync.WaitGroup // of the workers, and of what they left in doubt
 	sample    sampler
+	refusals  refusalLog
 }
 
 // Option changes what a Relay is built with.
@@ -79,7 +80,7 @@ func New(cfg Config, opts ...Option) (*Relay, error) {
 		cfg:      cfg,
 		table:    table,
 		log:      o.log,
-		sql:      newStatements(table, cfg.Order, cfg.PublishTimeout, cfg.AsyncMark),
+		sql:      newStatements(table, &cfg),
 		waits:    newWaits(&cfg, o.log),
 		database: &condition{name: "database", log: o.log},
 		kafka:    &condition{name: "kafka", log: o.log},
@@ -224,7 +225,8 @@ func (r *Relay) look(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
 	defer cancel()
 	// One statement, mostly: the role may have settings that do not let it.
-	if left, err := r.sql.glance(ctx, r.pool, r.waits.exclusions(), r.low.bound(), ""); err == nil {
+	skip := r.waits.exclusions()
+	if left, err := r.sql.glance(ctx, r.pool, skip, r.low.bound(skip.version), ""); err == nil {
 		return left, nil
 	}
 	conn, err := r.pool.Acquire(ctx)
@@ -232,7 +234,22 @@ func (r *Relay) look(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer conn.Release()
-	return r.sql.anyLeft(ctx, conn, r.waits.exclusions(), r.low.bound())
+	return r.sql.anyLeft(ctx, conn, skip, r.low.bound(skip.version))
+}
+
+// readFailures reads which keys wait, if that may have changed.
+func (r *Relay) readFailures(ctx context.Context, tick bool) error {
+	if !r.waits.outdated(tick) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
+	defer cancel()
+	keys, err := r.sql.waitingKeys(ctx, r.pool, r.cfg.OnPoison == Block)
+	if err != nil {
+		return err
+	}
+	r.waits.setKeys(keys)
+	return nil
 }
 
 // slowLook is how long a look may take and still be made on the listening
@@ -250,9 +267,13 @@ func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest 
 	if q != notify.Querier(r.pool) && !r.low.quick.Load() {
 		return false, errSlowLook
 	}
+	if err := r.readFailures(ctx, true); err != nil {
+		return false, err
+	}
 	began := time.Now()
-	above := r.low.from(began)
-	left, err := r.sql.glance(ctx, q, r.waits.exclusions(), above, also, dest...)
+	skip := r.waits.exclusions()
+	above := r.low.from(began, skip.version)
+	left, err := r.sql.glance(ctx, q, skip, above, also, dest...)
 	now := time.Now()
 	r.low.quick.Store(err == nil && now.Sub(began) < slowLook)
 	sweeps := above == bound{}
@@ -320,6 +341,7 @@ func (r *Relay) Health() Health {
 	h.WaitingTopics, h.WaitingRows = r.waits.snapshot()
 	if s, ok := r.sample.last(); ok {
 		h.Sampled, h.OldestUnpublished, h.Unpublished = true, s.oldest, s.unpublished
+		h.ParkedRows = s.parked
 	}
 	return h
 }

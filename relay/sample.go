@@ -22,15 +22,16 @@ const (
 // row to the last row, which is what a backlog amounts to.
 const sampleSQL = `SELECT coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - first.created_at), 0)::float8,
        CASE WHEN counted.n < 10000 THEN counted.n
-            ELSE (SELECT max(id) FROM %[1]s) - first.id + 1 END
+            ELSE (SELECT max(id) FROM {table}) - first.id + 1 END
   FROM (SELECT count(*) AS n
-          FROM (SELECT FROM %[1]s WHERE published_at IS NULL AND ` + aboveSQL + ` ORDER BY id LIMIT 10000) u) counted
+          FROM (SELECT FROM {table} WHERE published_at IS NULL AND ` + aboveSQL + ` ORDER BY id LIMIT 10000) u) counted
   LEFT JOIN LATERAL (SELECT id, CASE WHEN isfinite(created_at) THEN created_at END AS created_at
-          FROM %[1]s WHERE published_at IS NULL AND ` + aboveSQL + ` ORDER BY id LIMIT 1) first ON true`
+          FROM {table} r WHERE published_at IS NULL AND ` + aboveSQL + notParkedSQL + ` ORDER BY id LIMIT 1) first ON true`
 
 type backlogSample struct {
 	oldest      time.Duration
 	unpublished int64
+	parked      int
 }
 
 type sampler struct {
@@ -68,7 +69,10 @@ func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
 		s      backlogSample
 		oldest float64
 	)
-	above := r.low.bound()
+	above := r.low.bound(r.waits.exclusions().version)
+	if err := r.pool.QueryRow(ctx, r.sql.parked).Scan(&s.parked); err != nil {
+		return s, fmt.Errorf("count the parked rows: %w", err)
+	}
 	// At rest this is all.
 	left, err := r.sql.glance(ctx, r.pool, exclusions{}, above, "")
 	if err != nil || !left {

@@ -2,8 +2,8 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -39,9 +39,14 @@ func (w *worker) lead(stop, work context.Context) {
 		w.r.metrics.wakes.WithLabelValues(string(source)).Inc()
 		if source == notify.Reconnect {
 			w.r.low.sweepNow()
+			w.r.waits.tableChanged()
 		}
 		tick := source == notify.Tick || source == notify.Reconnect
-		round, err := w.round(work, tick)
+		var round notify.Round
+		err := w.r.readFailures(work, tick)
+		if err == nil {
+			round, err = w.round(work, tick)
+		}
 		if err == nil {
 			w.r.database.works(stop)
 			if tick && w.idle {
@@ -142,7 +147,12 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 		}
 	}()
 
+	beingMarked, err := w.inMarking()
+	if err != nil {
+		return notify.Round{}, err
+	}
 	win := w.window(tick, began)
+	win.marking = beingMarked
 	claiming := time.Now()
 	claimed, err := w.r.sql.take(ctx, conn, win, w.r.cfg.Order)
 	w.r.metrics.claimSeconds.Observe(time.Since(began).Seconds())
@@ -158,7 +168,7 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 		w.r.low.swept(claimed.first, time.Now(), time.Since(claiming), w.r.cfg.PollInterval)
 	}
 	if w.index == 0 {
-		w.moveDue = w.r.low.due(time.Now(), claimed, tick)
+		w.moveDue = w.r.low.due(time.Now(), claimed, tick, win.skip.version)
 	}
 	if w.idle {
 		// A full window of rows that others hold says nothing about the rows
@@ -174,13 +184,17 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	whole := decided && len(o.acked) == len(claimed.events)
 	if whole {
 		handedOver = true
-		w.markBehind(work, conn, o, acked)
+		err = w.markBehind(work, conn, o, acked)
 	} else {
 		// Also when some records have no answer yet, the transaction ends now,
 		// with what was acknowledged: an outage may last for hours, and nothing
 		// may be held for that long.
-		err = w.end(work, conn, &o)
+		refusals := w.judge(ctx, o.rows, decided)
+		err = w.end(work, conn, &o, refusals)
 		w.conclude(work, o, d.failedTopics(), acked)
+		if err == nil {
+			w.refused(work, refusals)
+		}
 	}
 	if !decided {
 		w.settle(work, d)
@@ -221,6 +235,7 @@ func (w *worker) publish(ctx context.Context, d *delivery) (decided bool) {
 type marking struct {
 	ids  []int64
 	done chan struct{}
+	err  error // once done
 }
 
 // markBehind marks a claim of which every record was acknowledged while the
@@ -230,51 +245,69 @@ type marking struct {
 //
 // Until it is over, the next claims of this worker leave its rows out by their
 // ids. Order does not suffer: what follows them in their keys is published after
-// they were acknowledged. If the mark fails, they are published again.
-func (w *worker) markBehind(work context.Context, conn *pgxpool.Conn, o outcome, acked time.Time) {
+// they were acknowledged. If the mark fails, the next round says so, and they are
+// published again.
+func (w *worker) markBehind(work context.Context, conn *pgxpool.Conn, o outcome, acked time.Time) error {
+	var err error
 	if w.marking != nil {
 		<-w.marking.done
+		err = w.marking.err
 	}
 	m := &marking{ids: ids(o.acked), done: make(chan struct{})}
 	w.marking = m
 	w.r.rounds.Go(func() {
 		defer close(m.done)
 		defer conn.Release()
-		if err := w.end(work, conn, &o); err != nil {
-			w.r.databaseFailed(work, err)
-		}
+		m.err = w.end(work, conn, &o, nil)
 		w.conclude(work, o, nil, acked)
 	})
+	return err
 }
 
 // inMarking are rows that were acknowledged and may not show as published yet.
-func (w *worker) inMarking() []int64 {
+// It returns what became of the last mark, once.
+func (w *worker) inMarking() ([]int64, error) {
 	if w.marking == nil {
-		return nil
+		return nil, nil
 	}
 	select {
 	case <-w.marking.done:
+		err := w.marking.err
 		w.marking = nil
-		return nil
+		return nil, err
 	default:
-		return w.marking.ids
+		return w.marking.ids, nil
 	}
 }
 
-// end marks what was acknowledged and ends the transaction. The mark has time
-// of its own: running out of it now would repeat events that Kafka has. If it
-// fails, nothing counts as marked.
-func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o *outcome) error {
+// end marks what was acknowledged, records what was refused, and ends the
+// transaction. The mark has time of its own: running out of it now would repeat
+// events that Kafka has. If it fails, nothing counts as marked.
+func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o *outcome, refusals []refusal) error {
 	ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
 	defer cancel()
-	if len(o.acked) == 0 {
+	c := conclusion{marked: ids(o.acked), refusals: refusals}
+	for i := range o.acked {
+		if o.acked[i].recorded {
+			c.forgiven = append(c.forgiven, o.acked[i].id)
+		}
+	}
+	for i := range refusals {
+		if refusals[i].state == stateDeadLettered {
+			c.marked = append(c.marked, refusals[i].event.id)
+		}
+	}
+	if c.empty() {
 		return rollback(ctx, conn)
 	}
 	began := time.Now()
-	err := w.r.sql.commit(ctx, conn, ids(o.acked))
+	err := w.r.sql.commit(ctx, conn, c)
 	w.r.metrics.markSeconds.Observe(time.Since(began).Seconds())
-	if err != nil {
+	switch {
+	case err != nil:
 		o.acked = nil
+	case len(refusals)+len(c.forgiven) > 0:
+		w.r.waits.tableChanged()
 	}
 	return err
 }
@@ -284,21 +317,19 @@ func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o *outcome) error 
 // not contend for the same rows; order does not rest on it.
 func (w *worker) window(tick bool, now time.Time) window {
 	batch := w.sizing.batch()
+	skip := w.r.waits.exclusions()
 	win := window{
 		limit: batch * w.sizing.widen, batch: batch, bytes: w.r.cfg.BatchBytes,
-		slices: 1, skip: w.r.waits.exclusions(),
+		slices: 1, skip: skip, above: w.r.low.bound(skip.version),
 	}
-	win.skip.ids = append(win.skip.ids, w.inMarking()...)
 	if tick {
-		win.above = w.r.low.from(now)
-	} else {
-		win.above = w.r.low.bound()
+		win.above = w.r.low.from(now, skip.version)
 	}
 	if tick || w.r.cfg.Order == OrderNone {
 		return win
 	}
 	if busy := w.busy.skip(now); len(busy) > 0 {
-		win.skip.keys, win.partial = append(win.skip.keys, busy...), true
+		win.skip.keys, win.partial = slices.Concat(skip.keys, busy), true // skip is shared
 	}
 	if w.full {
 		team, rank := w.r.team()
@@ -326,7 +357,8 @@ func (w *worker) moveLowWater(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
 	defer cancel()
 	return w.r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		state, err := w.r.sql.tableState(ctx, conn, w.r.table.Sanitize(), w.r.low.bound())
+		skip := w.r.waits.exclusions()
+		state, err := w.r.sql.tableState(ctx, conn, w.r.table.Sanitize(), skip, w.r.low.bound(skip.version))
 		if err == nil {
 			w.r.low.learn(time.Now(), state)
 		}
@@ -354,7 +386,7 @@ func (w *worker) settle(work context.Context, d *delivery) {
 			return
 		}
 		w.r.metrics.eventsPublished(o.acked, time.Now())
-		w.r.waits.published(work, o.acked, d.failedTopics())
+		w.r.waits.published(o.acked, d.failedTopics())
 		// It works, if slowly. The next one is given its full time.
 		w.r.cluster.publishWorked(work)
 	})
@@ -387,7 +419,7 @@ func (w *worker) markLate(ctx context.Context, ids []int64) bool {
 func (w *worker) conclude(ctx context.Context, o outcome, failedTopics map[string]bool, acked time.Time) {
 	w.r.metrics.eventsPublished(o.acked, acked)
 	w.r.metrics.failed(o)
-	w.r.waits.published(ctx, o.acked, failedTopics)
+	w.r.waits.published(o.acked, failedTopics)
 
 	topics := o.topics
 	switch {
@@ -403,10 +435,6 @@ func (w *worker) conclude(ctx context.Context, o outcome, failedTopics map[strin
 			told[f.event.topic] = true
 			w.r.waits.topicFailed(ctx, f.event.topic, f.err)
 		}
-	}
-	for _, f := range o.rows {
-		tooLarge, local := errors.AsType[*tooLargeError](f.err)
-		w.r.waits.rowFailed(ctx, f, local && !tooLarge.assumed)
 	}
 }
 

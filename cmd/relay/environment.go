@@ -32,9 +32,10 @@ func loadSettings(variables map[string]string) (settings, error) {
 	return s, settingsError(append(errs, split(s.Validate())...))
 }
 
-// loadMigrateSettings reads what migrating needs: the database and the table.
+// loadDatabaseSettings reads what the commands need that work in the database
+// alone: its URL and the table.
 // The other settings may be missing or wrong.
-func loadMigrateSettings(variables map[string]string) (settings, error) {
+func loadDatabaseSettings(variables map[string]string) (settings, error) {
 	s, _ := parseSettings(variables)
 	// A configuration that is valid but for these two.
 	needed := relay.DefaultConfig()

@@ -19,7 +19,7 @@ import (
 const nothingKnown = `{
 	"status": "not_ready", "database": {"up": false}, "broker": {"up": false},
 	"listener_up": false, "sentinel": false, "bell_armed": false,
-	"waiting_topics": [], "waiting_rows": 0, "oldest_unpublished_seconds": null, "unpublished": null
+	"waiting_topics": [], "waiting_rows": 0, "oldest_unpublished_seconds": null, "unpublished": null, "parked_rows": null
 }`
 
 func TestReadiness(t *testing.T) {
@@ -30,6 +30,7 @@ func TestReadiness(t *testing.T) {
 	waiting.WaitingTopics = []relay.WaitingTopic{{Topic: "shop.order", Error: "unknown topic", Attempts: 3, NextTry: time.Unix(1700000000, 0)}}
 	sampled := up
 	sampled.Sampled, sampled.OldestUnpublished, sampled.Unpublished = true, 1500*time.Millisecond, 12
+	sampled.ParkedRows = 3
 	sampled.ListenerUp, sampled.Sentinel, sampled.BellArmed = true, true, true
 
 	// What is written here replaces the value in a body where nothing is known.
@@ -62,7 +63,7 @@ func TestReadiness(t *testing.T) {
 		{
 			"samples are shown once taken", sampled,
 			200, `{"status":"ready","database":{"up":true},"broker":{"up":true},"listener_up":true,"sentinel":true,"bell_armed":true,
-				"oldest_unpublished_seconds":1.5,"unpublished":12}`,
+				"oldest_unpublished_seconds":1.5,"unpublished":12,"parked_rows":3}`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func newLogger(w io.Writer, s settings) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	embedpg.RunChild()
-	os.Exit(run(stopOnSignal(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+	os.Exit(run(stopOnSignal(), os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 }
 
 // stopOnSignal returns a context that ends with the first SIGINT or SIGTERM,

@@ -56,7 +56,7 @@ type command struct {
 
 func startCommand(ctx context.Context, env variables, args ...string) *command {
 	c := &command{stdout: &testenv.Output{}, stderr: &testenv.Output{}, code: make(chan int, 1)}
-	go func() { c.code <- run(ctx, args, env.list(), c.stdout, c.stderr) }()
+	go func() { c.code <- run(ctx, args, env.list(), strings.NewReader(""), c.stdout, c.stderr) }()
 	return c
 }
 

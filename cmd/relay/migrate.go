@@ -14,11 +14,11 @@ func (p *program) migrateCommand() *cobra.Command {
 	var onlyPrint bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make the outbox table and the relay's trigger, as far as they are missing",
-		Long: `Makes the outbox table and the relay's trigger, as far as they are missing. A
-table that the service made itself is checked and left as it is. It can be run
-any number of times, also by several processes at once, and takes its locks only
-for moments, so that writers are not held up.
+		Short: "Make the outbox table, the relay's trigger and its failure table, as far as missing",
+		Long: `Makes the outbox table, the relay's trigger and its failure table, as far as they
+are missing. An outbox table that the service made itself is checked and left as
+it is. It can be run any number of times, also by several processes at once, and
+takes its locks only for moments, so that writers are not held up.
 
 It reads DATABASE_URL, whose role must own the table (or be allowed to make it),
 and RELAY_TABLE; see "relay run --help". With --print it reads RELAY_TABLE only.`,
@@ -35,7 +35,7 @@ and RELAY_TABLE; see "relay run --help". With --print it reads RELAY_TABLE only.
 }
 
 func (p *program) migrate(ctx context.Context) error {
-	s, err := loadMigrateSettings(p.env)
+	s, err := loadDatabaseSettings(p.env)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ func TestMigrate(t *testing.T) {
 
 	relayCommand(t, env, "migrate").wants(t, exitRuntime, "schema", "shop", "does not exist")
 	env.exec(t, "CREATE SCHEMA shop")
-	relayCommand(t, env, "migrate").wants(t, exitOK, "shop.outbox_event: applied migration 1", "shop.outbox_event: applied migration 2")
+	relayCommand(t, env, "migrate").wants(t, exitOK, "shop.outbox_event: applied migration 1", "shop.outbox_event: applied migration 2", "shop.outbox_event: applied migration 3")
 	relayCommand(t, env, "migrate").wants(t, exitOK, "shop.outbox_event: up to date")
 	env.exec(t, "ALTER TABLE shop.outbox_event ALTER COLUMN payload TYPE json USING payload::json")
 	relayCommand(t, env, "migrate").wants(t, exitRuntime, "payload", "json")

@@ -24,6 +24,7 @@ type readiness struct {
 	// Null while they are not known, which is not the same as none.
 	OldestUnpublished *float64 `json:"oldest_unpublished_seconds"`
 	Unpublished       *int64   `json:"unpublished"`
+	ParkedRows        *int     `json:"parked_rows"`
 }
 
 type serverStatus struct {
@@ -57,7 +58,7 @@ func newReadiness(h relay.Health) readiness {
 	}
 	if h.Sampled {
 		seconds := h.OldestUnpublished.Seconds()
-		r.OldestUnpublished, r.Unpublished = &seconds, &h.Unpublished
+		r.OldestUnpublished, r.Unpublished, r.ParkedRows = &seconds, &h.Unpublished, &h.ParkedRows
 	}
 	return r
 }

@@ -10,17 +10,28 @@ import (
 // program is what a command is given of the outside world.
 type program struct {
 	env            map[string]string
+	stdin          io.Reader
 	stdout, stderr io.Writer
+	// interactive tells that somebody can read a question on stderr and answer
+	// it on stdin.
+	interactive bool
 }
 
 // run carries out the command line args and returns the exit code. It prints
 // any error to stderr. ctx ends when the program is asked to stop.
-func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
-	p := &program{env: environment(env), stdout: stdout, stderr: stderr}
+func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p := &program{
+		env: environment(env), stdin: stdin, stdout: stdout, stderr: stderr,
+		interactive: isTerminal(stdin) && isTerminal(stderr),
+	}
+	return p.execute(ctx, args)
+}
+
+func (p *program) execute(ctx context.Context, args []string) int {
 	root := p.rootCommand()
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
 
 	// Whatever fails before a command begins is a fault of the command line.
 	began := false
@@ -30,7 +41,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 	if err != nil && !began {
 		err = &exitError{exitUsage, &faults{headline: err.Error(), next: `See "relay --help" for the commands.`}}
 	}
-	return report(stderr, err)
+	return report(p.stderr, err)
 }
 
 func (p *program) rootCommand() *cobra.Command {
@@ -47,6 +58,7 @@ Exit codes: 0 all is well, 1 a failure at run time, 2 wrong settings or usage,
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(p.runCommand(), p.migrateCommand(), p.checkCommand(), p.demoCommand(), p.versionCommand())
+	root.AddCommand(p.runCommand(), p.migrateCommand(), p.checkCommand(), p.parkedCommand(), p.replayCommand(),
+		p.demoCommand(), p.versionCommand())
 	return root
 }

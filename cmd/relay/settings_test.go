@@ -117,7 +117,7 @@ func TestUnknownVariables(t *testing.T) {
 func TestMigrateNeedsOnlyDatabaseAndTable(t *testing.T) {
 	t.Parallel()
 	env := variables{"DATABASE_URL": valid["DATABASE_URL"], "RELAY_TABLE": "shop.events", "RELAY_WORKERS": "none"}
-	s, err := loadMigrateSettings(env)
+	s, err := loadDatabaseSettings(env)
 	if err != nil {
 		t.Fatalf("a setting that migrating does not need stopped it: %v", err)
 	}

@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-relay/outbox-relay/internal/load"
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+	"github.com/outbox-relay/outbox-relay/relay"
+)
+
+// troubleRate is slow enough that each event is claimed on its own: a batch
+// would hide what a claim costs.
+const troubleRate = 200
+
+// BenchmarkParked measures what parked rows at the head of the table cost those
+// behind them: the mean time of a claim, and the latency at 200 events/s, with
+// none, with 1,000 and with 100,000.
+func BenchmarkParked(b *testing.B) {
+	for _, parked := range []int{0, 1000, 100_000} {
+		b.Run(fmt.Sprintf("parked=%d", parked), func(b *testing.B) {
+			o := newOutbox(b)
+			o.park(b, parked)
+			registry := prometheus.NewRegistry()
+			f := o.startFlow(b, load.NewLedger(), nil)
+			r, stop := f.relay(b, func(*relay.Config) {}, relay.WithRegisterer(registry))
+			awaitReady(b, r)
+			f.write(b, f.writer(b, troubleRate, 5*troubleRate)) // pays for what happens once
+			f.arrive(b)
+			before := claims(b, registry)
+			f.write(b, f.writer(b, troubleRate, b.N*int(troubleRate*passLength(b).Seconds())))
+			f.arrive(b)
+			after := claims(b, registry)
+			stop()
+			found := f.catchUp(b)
+			check(b, found)
+
+			report(b, 1000*(after.GetSampleSum()-before.GetSampleSum())/float64(after.GetSampleCount()-before.GetSampleCount()), "claim-ms")
+			reportLatency(b, found.FromInsert[5*troubleRate:])
+		})
+	}
+}
+
+// park puts rows into the table that an earlier relay has set aside.
+func (o *outbox) park(b *testing.B, rows int) {
+	b.Helper()
+	_, err := o.pool.Exec(b.Context(), `WITH parked AS (
+		INSERT INTO `+o.table.Sanitize()+` (event_id, aggregate_type, aggregate_id, event_type, payload, topic, partition_key)
+		SELECT gen_random_uuid(), 'order', '1', 'order.placed', '{}', $1, 'parked-' || n % 1000 FROM generate_series(1, $2) n
+		RETURNING id, event_id, topic, partition_key)
+		INSERT INTO outbox_relay_failure (row_id, event_id, topic, partition_key, kind, code, error, attempts, state)
+		SELECT id, event_id, topic, partition_key, 'row', 'MESSAGE_TOO_LARGE', 'too large', 1, 'parked' FROM parked`, o.topic, rows)
+	if err != nil {
+		b.Fatalf("park %d rows: %v", rows, err)
+	}
+}
+
+// claims is the relay's histogram of claim times.
+func claims(b *testing.B, registry *prometheus.Registry) *dto.Histogram {
+	b.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "outbox_relay_claim_seconds" {
+			return family.GetMetric()[0].GetHistogram()
+		}
+	}
+	b.Fatal("the relay does not tell how long its claims take")
+	return nil
+}
+
+// BenchmarkMissingTopic measures the latency of 160 events/s on four topics,
+// beside 40 events/s on a fifth that is there, and that is missing.
+func BenchmarkMissingTopic(b *testing.B) {
+	for _, missing := range []bool{false, true} {
+		b.Run(fmt.Sprintf("missing=%t", missing), func(b *testing.B) {
+			o := newOutbox(b)
+			more := []string{
+				testenv.Topic(b, o.cfg.Brokers, partitions), testenv.Topic(b, o.cfg.Brokers, partitions),
+				testenv.Topic(b, o.cfg.Brokers, partitions),
+			}
+			f := o.startFlow(b, load.NewLedger(), nil, more...)
+			r, stop := f.relay(b, func(*relay.Config) {})
+			awaitReady(b, r)
+			f.write(b, f.writer(b, troubleRate, 5*troubleRate))
+			f.arrive(b)
+
+			fifth := f.writer(b, troubleRate/5, b.N*int(troubleRate/5*passLength(b).Seconds()))
+			fifth.Ledger, fifth.KeyPrefix = load.NewLedger(), "fifth-"
+			fifth.Topics = []string{"missing." + o.topic}
+			if !missing {
+				fifth.Topics = []string{testenv.Topic(b, o.cfg.Brokers, partitions)}
+			}
+			w := f.writer(b, troubleRate*4/5, b.N*int(troubleRate*4/5*passLength(b).Seconds()))
+			w.Topics = append(more, o.topic)
+			var group errgroup.Group
+			group.Go(func() error { return fifth.Run(b.Context()) })
+			f.write(b, w)
+			if err := group.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			f.arrive(b)
+			stop()
+			found := f.catchUp(b)
+			check(b, found)
+			reportLatency(b, found.FromInsert[5*troubleRate:])
+		})
+	}
+}
+
+func reportLatency(b *testing.B, samples []time.Duration) {
+	b.Helper()
+	percentiles := load.Percentiles(samples, 50, 99)
+	report(b, milliseconds(percentiles[0]), "p50-ms")
+	report(b, milliseconds(percentiles[1]), "p99-ms")
+}

@@ -1,0 +1,102 @@
+//go:build realkafka
+
+// These tests need a broker that keeps ACLs and quotas; make test-kafka starts
+// one.
+
+package relay
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+)
+
+// The right to write is taken away and given back: the topic's rows wait, all
+// others flow, and nobody is blamed.
+func TestRevokedAccessHoldsUpTheTopicOnly(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	other := testenv.Topic(t, f.cfg.Brokers, 1)
+	r := f.start(t, quick)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 10, "a", "b")...)
+	consumer.WaitFor(t, 10)
+
+	client := admin(t, f.cfg.Brokers)
+	everyone := func() *kadm.ACLBuilder {
+		return kadm.NewACLs().Topics(topic).ResourcePatternType(kadm.ACLPatternLiteral)
+	}
+	create := func(b *kadm.ACLBuilder) {
+		t.Helper()
+		results, err := client.CreateACLs(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, result := range results {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+	}
+	// A topic with an ACL is closed to whoever is not named in one.
+	create(everyone().Allow("User:*").AllowHosts("*").Operations(kadm.OpAll))
+	deny := everyone().Deny("User:*").DenyHosts("*").Operations(kadm.OpWrite)
+	create(deny)
+
+	more := testenv.Sequence(topic, 20, "a", "b")
+	for i := range more {
+		more[i].Payload = testenv.Payload(100 + i)
+	}
+	inserted = append(inserted, testenv.Insert(t, f.pool, more...)...)
+	testenv.Eventually(t, "the topic is shown as waiting", func() bool {
+		return slices.ContainsFunc(r.Health().WaitingTopics, func(w WaitingTopic) bool {
+			return w.Topic == topic && strings.Contains(w.Error, "AUTHORIZATION")
+		})
+	})
+	testenv.Insert(t, f.pool, testenv.Sequence(other, 20, "a", "b")...)
+	testenv.Consume(t, f.cfg.Brokers, other).WaitFor(t, 20)
+
+	if _, err := client.DeleteACLs(t.Context(), deny); err != nil {
+		t.Fatal(err)
+	}
+	consumer.WaitFor(t, 30)
+	consumer.CheckOnce(t, inserted)
+	f.waitDrained(t)
+	if records := f.failures(t); len(records) > 0 {
+		t.Errorf("rows were blamed: %+v", records)
+	}
+}
+
+// A broker that throttles this client is slow and not out.
+func TestQuotaSlowsDownAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	f.cfg.ClientID = "throttled-" + topic
+	client := admin(t, f.cfg.Brokers)
+	quota := kadm.AlterClientQuotaEntry{
+		Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &f.cfg.ClientID}},
+		Ops:    []kadm.AlterClientQuotaOp{{Key: "producer_byte_rate", Value: 20_000}},
+	}
+	if _, err := client.AlterClientQuotas(t.Context(), []kadm.AlterClientQuotaEntry{quota}); err != nil {
+		t.Fatal(err)
+	}
+	events := testenv.Sequence(topic, 60, "a", "b", "c")
+	for i := range events {
+		events[i].Payload = strings.Replace(testenv.Payload(i+1), "}", `, "fill": "`+strings.Repeat("x", 2000)+`"}`, 1)
+	}
+	f.start(t)
+	inserted := testenv.Insert(t, f.pool, events...)
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	consumer.WaitFor(t, 60)
+	f.waitDrained(t)
+	consumer.CheckOnce(t, inserted)
+	if records := f.failures(t); len(records) > 0 {
+		t.Errorf("rows were blamed: %+v", records)
+	}
+}
