@@ -33,5 +33,5 @@
 // A full run takes about 18 minutes. One of a minute or two, to see that
 // everything works, whose figures mean little:
 //
-//	PEERS=relay,debezium-10 PEERS_SECONDS=3 PEERS_DRAIN_ROWS=5000 PEERS_WARMUP=3000 PEERS_OUT=/tmp/peers make bench-peers
+//	PEERS=relay,debezium-10 PEERS_SECONDS=3 PEERS_DRAIN_ROWS=5000 PEERS_WARMUP=3000 PEERS_OUT=peers make bench-peers
 package main
