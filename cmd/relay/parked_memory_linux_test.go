@@ -31,13 +31,13 @@ func TestMemoryStaysSmallWhileManyRowsAreListed(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+			// While it runs: the kernel's own account begins before its exec.
 			lines, peak := 0, int64(0)
 			for scanner := bufio.NewScanner(stdout); scanner.Scan(); lines++ {
-				if lines%10_000 == 0 {
-					_, most, err := procfs.Memory(cmd.Process.Pid)
-					if err != nil {
-						t.Fatal(err)
-					}
+				if lines%10_000 > 0 {
+					continue
+				}
+				if _, most, err := procfs.Memory(cmd.Process.Pid); err == nil { // else it has ended
 					peak = max(peak, most)
 				}
 			}
@@ -45,7 +45,7 @@ func TestMemoryStaysSmallWhileManyRowsAreListed(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("peak of resident memory %d MB", peak>>20)
-			if lines <= rows || peak > 40<<20 {
+			if lines <= rows || peak == 0 || peak > 40<<20 {
 				t.Errorf("%d lines and a peak of resident memory of %d MB, want more than %d lines and at most 40 MB", lines, peak>>20, rows)
 			}
 		})
