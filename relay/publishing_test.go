@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -305,7 +306,8 @@ func admin(t *testing.T, brokers []string) *kadm.Client {
 
 func setLimit(t *testing.T, brokers []string, topic, bytes string) {
 	t.Helper()
-	answers, err := admin(t, brokers).AlterTopicConfigs(t.Context(),
+	client := admin(t, brokers)
+	answers, err := client.AlterTopicConfigs(t.Context(),
 		[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &bytes}}, topic)
 	if err != nil {
 		t.Fatal(err)
@@ -315,6 +317,16 @@ func setLimit(t *testing.T, brokers []string, topic, bytes string) {
 			t.Fatal(a.Err)
 		}
 	}
+	// A broker accepts the change before it goes by it: a row that is too large
+	// for the new limit would still get in.
+	testenv.Eventually(t, "the broker knows of the limit", func() bool {
+		configs, err := client.DescribeTopicConfigs(t.Context(), topic)
+		if err != nil || len(configs) == 0 {
+			return false
+		}
+		n, ok := maxMessageBytes(configs[0])
+		return ok && strconv.Itoa(n) == bytes
+	})
 }
 
 func deleteTopic(t *testing.T, brokers []string, topic string) {
