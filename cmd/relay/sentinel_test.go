@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// sentinelLimit is how late an event may come while the sentinel changes.
-const sentinelLimit = 1500 * time.Millisecond
+// sentinelLimit is how late an event may come while the sentinel changes, beside
+// a whole suite that takes the machine: 1.7 s were seen there. Alone, as make
+// test-crash runs it, it is below 0.5 s; the rounds that it logs show it.
+const sentinelLimit = 5 * time.Second
 
 // While one relay alone arms the bell, its loss must not be felt: the others
 // look at each tick, and one of them takes its place. SENTINEL_ROUNDS sets how
