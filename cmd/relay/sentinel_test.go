@@ -1,15 +1,21 @@
 package main
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
 )
 
-// sentinelLimit is how late an event may come while the sentinel changes, beside
-// a whole suite that takes the machine: 1.7 s were seen there. Alone, as make
-// test-crash runs it, it is below 0.5 s; the rounds that it logs show it.
-const sentinelLimit = 5 * time.Second
+// sentinelLimit is how late an event may come while the sentinel changes. The
+// promise is 1.5 s, and make test-crash, which runs these tests on their own,
+// holds it to that. Beside a whole suite that takes the machine 1.7 s were seen.
+func sentinelLimit() time.Duration {
+	if os.Getenv("SENTINEL_ROUNDS") != "" {
+		return 1500 * time.Millisecond
+	}
+	return 5 * time.Second
+}
 
 // While one relay alone arms the bell, its loss must not be felt: the others
 // look at each tick, and one of them takes its place. SENTINEL_ROUNDS sets how
@@ -48,8 +54,8 @@ func TestLossOfTheSentinelDelaysNoEventForLong(t *testing.T) {
 				t.Errorf("%d repeats, want none", repeats)
 			}
 			t.Logf("worst latency in each round: %s", worst)
-			if slices.Max(worst) > sentinelLimit {
-				t.Errorf("an event took %s, want at most %s", slices.Max(worst), sentinelLimit)
+			if slices.Max(worst) > sentinelLimit() {
+				t.Errorf("an event took %s, want at most %s", slices.Max(worst), sentinelLimit())
 			}
 		})
 	}
