@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-relay/outbox-relay/internal/parked"
 )
 
 // States of a failure record that the relay writes. An operator adds
 // discarded.
 const (
-	stateWaiting      = "waiting"
-	stateParked       = "parked"
-	stateDeadLettered = "dead_lettered"
+	stateWaiting      = parked.Waiting
+	stateParked       = parked.Parked
+	stateDeadLettered = parked.DeadLettered
 )
 
 // refusal is what is recorded of a row that could not be published.
