@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
 )
@@ -47,6 +49,9 @@ func TestRevokedAccessHoldsUpTheTopicOnly(t *testing.T) {
 	create(everyone().Allow("User:*").AllowHosts("*").Operations(kadm.OpAll))
 	deny := everyone().Deny("User:*").DenyHosts("*").Operations(kadm.OpWrite)
 	create(deny)
+	// A broker accepts the change before it goes by it: the rows would still get
+	// in.
+	testenv.Eventually(t, "the broker refuses writers", func() bool { return !mayWrite(t, f.cfg.Brokers, topic) })
 
 	more := testenv.Sequence(topic, 20, "a", "b")
 	for i := range more {
@@ -70,6 +75,24 @@ func TestRevokedAccessHoldsUpTheTopicOnly(t *testing.T) {
 	if records := f.failures(t); len(records) > 0 {
 		t.Errorf("rows were blamed: %+v", records)
 	}
+}
+
+// mayWrite asks the broker what it would let this test do to a topic.
+func mayWrite(t *testing.T, brokers []string, topic string) bool {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = []kmsg.MetadataRequestTopic{{Topic: &topic}}
+	request.IncludeTopicAuthorizedOperations = true
+	answer, err := request.RequestWith(t.Context(), client)
+	if err != nil || len(answer.Topics) != 1 {
+		t.Fatalf("ask for the rights on %s: %v", topic, err)
+	}
+	return slices.Contains(kadm.DecodeACLOperations(answer.Topics[0].AuthorizedOperations), kadm.OpWrite)
 }
 
 // A broker that throttles this client is slow and not out.
