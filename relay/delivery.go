@@ -18,6 +18,9 @@ type delivery struct {
 var (
 	// errPending is the state of a record that Kafka has not answered for.
 	errPending = errors.New("no answer from Kafka in time")
+	// errNotSent is the outcome of records whose topics the client could not
+	// learn of in time.
+	errNotSent = errors.New("no answer from Kafka about the topics in time")
 	// errBehind is the outcome of a row that was not handed to Kafka because an
 	// earlier row of its key failed.
 	errBehind = errors.New("an earlier row of its key failed")
@@ -35,6 +38,17 @@ func (d *delivery) set(i int, err error) {
 	d.mu.Lock()
 	d.errs[i] = err
 	d.mu.Unlock()
+}
+
+// giveUp decides about the events that are not decided.
+func (d *delivery) giveUp(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.errs {
+		if errors.Is(d.errs[i], errPending) {
+			d.errs[i] = err
+		}
+	}
 }
 
 func (d *delivery) err(i int) error {

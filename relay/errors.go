@@ -66,7 +66,7 @@ func classify(err error) (failureKind, string) {
 		return kindOutage, e.Message
 	}
 	switch {
-	case errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, errPending):
+	case errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, errPending), errors.Is(err, errNotSent):
 		return kindOutage, "TIMEOUT"
 	case errors.Is(err, kgo.ErrClientClosed):
 		return kindOutage, "CLIENT_CLOSED"

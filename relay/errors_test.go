@@ -68,6 +68,7 @@ func TestClientErrorsHaveAKind(t *testing.T) {
 		{nil, "", ""},
 		{errBehind, "", ""},
 		{errPending, kindOutage, "TIMEOUT"},
+		{errNotSent, kindOutage, "TIMEOUT"},
 		{kgo.ErrRecordTimeout, kindOutage, "TIMEOUT"},
 		{kgo.ErrRecordRetries, kindOutage, "UNREACHABLE"},
 		{kgo.ErrClientClosed, kindOutage, "CLIENT_CLOSED"},

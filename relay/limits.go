@@ -89,8 +89,10 @@ func (l *topicLimits) doubt(topic string) {
 
 // learn asks about topics that are met for the first time, and about those with
 // a record that may not fit: a row that is too large is not tried again by
-// itself, so the limit that it is held against must be today's.
-func (l *topicLimits) learn(ctx context.Context, events []event) {
+// itself, so the limit that it is held against must be today's. It returns the
+// topics that do not exist: a client that was handed their records would take
+// half a second to say so, and the claim's other rows would wait with them.
+func (l *topicLimits) learn(ctx context.Context, events []event) (missing map[string]bool) {
 	seen := map[string]bool{}
 	var ask []string
 	l.mu.Lock()
@@ -109,7 +111,7 @@ func (l *topicLimits) learn(ctx context.Context, events []event) {
 		}
 	}
 	l.mu.Unlock()
-	l.ask(ctx, ask)
+	return l.ask(ctx, ask)
 }
 
 // refresh asks about topics whose limit is old or in doubt.
@@ -127,13 +129,15 @@ func (l *topicLimits) refresh(ctx context.Context) {
 }
 
 // ask describes topics. If the cluster does not answer, or not to this user,
-// what is known stays, or the default is assumed.
-func (l *topicLimits) ask(ctx context.Context, topics []string) {
+// what is known stays, or the default is assumed. Of a topic that does not exist
+// nothing is known.
+func (l *topicLimits) ask(ctx context.Context, topics []string) (missing map[string]bool) {
 	if len(topics) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
+	missing = map[string]bool{}
 	answered := map[string]int{}
 	forbidden := map[string]bool{}
 	if configs, err := l.admin.DescribeTopicConfigs(ctx, topics...); err == nil {
@@ -141,6 +145,7 @@ func (l *topicLimits) ask(ctx context.Context, topics []string) {
 			if bytes, ok := maxMessageBytes(c); ok {
 				answered[c.Name] = bytes
 			}
+			missing[c.Name] = errors.Is(c.Err, kerr.UnknownTopicOrPartition)
 			forbidden[c.Name] = errors.Is(c.Err, kerr.TopicAuthorizationFailed) || errors.Is(c.Err, kerr.ClusterAuthorizationFailed)
 		}
 	}
@@ -148,6 +153,10 @@ func (l *topicLimits) ask(ctx context.Context, topics []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, topic := range topics {
+		if missing[topic] {
+			delete(l.topics, topic)
+			continue
+		}
 		t, known := l.topics[topic]
 		bytes, ok := answered[topic]
 		assumed := !ok && !forbidden[topic]
@@ -162,6 +171,7 @@ func (l *topicLimits) ask(ctx context.Context, topics []string) {
 		}
 		l.topics[topic] = topicLimit{bytes: bytes, asOf: now, assumed: assumed}
 	}
+	return missing
 }
 
 func maxMessageBytes(c kadm.ResourceConfig) (int, bool) {

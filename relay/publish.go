@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -30,6 +31,10 @@ var codecs = map[string]kgo.CompressionCodec{
 	"zstd":   kgo.ZstdCompression(),
 }
 
+// flushAgain is how long a flush may take before it is begun again. It doubles
+// with each.
+const flushAgain = 20 * time.Millisecond
+
 // producer publishes the claims of one worker. Each worker has its own, so
 // that a flush concerns one claim only.
 //
@@ -45,7 +50,10 @@ type producer struct {
 
 	client     *kgo.Client   // nil until the next publish, after an exchange
 	known      *clientLimits // that client's
+	staged     *staged       // likewise
 	generation int64         // of the limits when it was made
+
+	missing map[string]bool // topics, as of the last publish
 }
 
 // clientOptions are those of every Kafka client of the relay.
@@ -105,12 +113,13 @@ func (p *producer) connect() error {
 	known := &clientLimits{all: p.limits}
 	// The broker's limit is for a batch, not for a record: 50 rows of 5 kB in
 	// one batch are refused by a topic of 100 kB.
-	opts := append(slices.Clone(p.opts), kgo.ProducerBatchMaxBytesFn(known.batchMaxBytes))
+	staged := newStaged()
+	opts := append(slices.Clone(p.opts), kgo.ProducerBatchMaxBytesFn(known.batchMaxBytes), kgo.WithHooks(staged))
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return fmt.Errorf("build Kafka producer: %w", err)
 	}
-	p.client, p.known, p.generation = client, known, generation
+	p.client, p.known, p.staged, p.generation = client, known, staged, generation
 	return nil
 }
 
@@ -122,7 +131,7 @@ func (p *producer) close() {
 }
 
 func (p *producer) publish(ctx context.Context, d *delivery) bool {
-	p.limits.learn(ctx, d.events)
+	p.missing = p.limits.learn(ctx, d.events)
 	if err := p.connect(); err != nil {
 		for i := range d.events {
 			d.set(i, err)
@@ -130,7 +139,7 @@ func (p *producer) publish(ctx context.Context, d *delivery) bool {
 		return true
 	}
 	p.send(d, allIndexes(d))
-	if p.client.Flush(ctx) != nil {
+	if !p.flush(ctx, d) {
 		return false
 	}
 	if !p.retryAlone(ctx, d) {
@@ -172,16 +181,50 @@ func (p *producer) send(d *delivery, indexes []int) {
 			ended[e.stream()] = d.order == OrderKey
 			continue
 		}
-		// Never a context that can be cancelled: the client may then drop a
-		// record that the broker has. The promise only notes the outcome,
-		// since it runs on the client's goroutine.
-		p.client.Produce(context.Background(), record, func(_ *kgo.Record, err error) { d.set(i, err) })
+		p.hand(d, i, record)
+	}
+}
+
+// hand gives the record of an event to the client. The promise only notes the
+// outcome, since it runs on the client's goroutine.
+func (p *producer) hand(d *delivery, i int, record *kgo.Record) {
+	staged := p.staged
+	staged.add(record)
+	// Never a context that can be cancelled: the client may then drop a record
+	// that the broker has.
+	p.client.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
+		d.set(i, err)
+		staged.remove(record)
+	})
+}
+
+// flush sends what was handed to the client, and waits for the answers. It
+// reports whether each record has one.
+func (p *producer) flush(ctx context.Context, d *delivery) (decided bool) {
+	if err := p.staged.wait(ctx); err != nil {
+		// Nothing was sent, and nothing may be any more: see staged.
+		p.close()
+		d.giveUp(errNotSent)
+		return true
+	}
+	// A flush that begins just when the client has learned of a topic passes by
+	// its records. The next one does not.
+	for again := flushAgain; ; again *= 2 {
+		limited, cancel := context.WithTimeout(ctx, again)
+		err := p.client.Flush(limited)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
 	}
 }
 
 func (p *producer) admit(e *event) (*kgo.Record, error) {
 	if !topicNameValid(e.topic) {
 		return nil, errInvalidTopicName(e.topic)
+	}
+	if p.missing[e.topic] {
+		return nil, kerr.UnknownTopicOrPartition
 	}
 	record := e.record()
 	if size, limit := e.size(record), p.known.of(e.topic); size > limit.bytes {
@@ -212,7 +255,7 @@ func (p *producer) retryAlone(ctx context.Context, d *delivery) bool {
 		}
 		d.set(i, errPending)
 		p.send(d, []int{i})
-		if p.client.Flush(ctx) != nil {
+		if !p.flush(ctx, d) {
 			return false
 		}
 		ended[s] = d.order == OrderKey && d.err(i) != nil

@@ -177,7 +177,7 @@ func (w *replayer) publish(ctx context.Context, p *producer, events []replayedEv
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.PublishTimeout)
 	defer cancel()
-	p.limits.learn(ctx, d.events)
+	p.missing = p.limits.learn(ctx, d.events)
 	if err := p.connect(); err != nil {
 		return 0, err
 	}
@@ -187,9 +187,9 @@ func (w *replayer) publish(ctx context.Context, p *producer, events []replayedEv
 			d.set(i, err)
 			break // those behind it are left unsent, and unanswered
 		}
-		p.client.Produce(context.Background(), record, func(_ *kgo.Record, err error) { d.set(i, err) })
+		p.hand(d, i, record)
 	}
-	_ = p.client.Flush(ctx) // what it did not wait for has no answer in d
+	p.flush(ctx, d) // what it did not wait for has no answer in d
 	for i := range d.events {
 		if err := d.err(i); err != nil {
 			return i, replayFailure(err)
