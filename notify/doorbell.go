@@ -186,6 +186,9 @@ func (d *Doorbell) ring(s Source) {
 	}
 }
 
+// Wake ends the current or the next Wait, for a caller who knows of rows.
+func (d *Doorbell) Wake() { d.ring(Poll) }
+
 // up is called on the listening connection once it listens.
 func (d *Doorbell) up(ctx context.Context) {
 	netConn := d.session.conn.PgConn().Conn()

@@ -30,6 +30,7 @@ type statements struct {
 	highest  string
 	holders  string
 	lowest   string
+	below    string
 	sample   string
 }
 
@@ -178,6 +179,7 @@ func newStatements(table pgtable.Name, cfg *Config) statements {
 		highest:  on(highestSQL),
 		holders:  holdersSQL,
 		lowest:   on(lowestSQL),
+		below:    on(belowSQL),
 		sample:   on(sampleSQL),
 	}
 }
@@ -211,7 +213,7 @@ func (w *window) inline() int {
 }
 
 // exclusions are rows that a claim leaves alone. They have a version, which
-// changes whenever they do.
+// changes whenever one of them is no longer left alone.
 type exclusions struct {
 	keys    []string
 	topics  []string

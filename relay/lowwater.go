@@ -22,7 +22,8 @@ import (
 //
 // Rows that every claim leaves out for now are not counted as unpublished: a
 // topic that is missing for a day would keep the bound back for as long. The
-// bound means nothing once any of them is let in again.
+// bound means nothing once any of them is let in again, which is when the
+// exclusions get another version.
 type bound struct {
 	id       int64
 	table    string // which server's, and which storage of it: see identitySQL
@@ -42,34 +43,42 @@ type bound struct {
 //
 // What is left are rows that come to be without drawing an id first: one made
 // unpublished again, one with an id of the writer's choice or from a sequence
-// with a cache. A sweep walks from the start, finds them, and takes the bound
-// back.
+// with a cache. A sweep looks for them at or below the bound, and takes it back.
+//
+// Both take a walk over all that is dead or left out, so neither stands in the
+// way of a claim: see lowwater_keep.go.
 type lowWater struct {
-	mu        sync.Mutex
-	found     bound
-	nextSweep time.Time
-	gaveUp    time.Time // until when no sweep is tried again
-
-	// quick says that the last look at rest was.
-	quick atomic.Bool
-
-	// Owned by the lead.
+	mu      sync.Mutex
+	found   bound
 	chosen  bound
-	holders []string // virtual transaction ids
+	holders []string // virtual transaction ids, when chosen was
 	tried   time.Time
 	pause   time.Duration
+
+	// quick says that the last walk from the start was.
+	quick atomic.Bool
+
+	moves  chan struct{}
+	sweeps chan struct{}
+}
+
+func newLowWater() *lowWater {
+	return &lowWater{moves: make(chan struct{}, 1), sweeps: make(chan struct{}, 1)}
 }
 
 const (
 	// lowWaterStep is how many ids may lie between the bound and the first
-	// unpublished row before the bound is moved without waiting for the tick. A
-	// walk over as many dead entries takes about a millisecond.
-	lowWaterStep = 2000
+	// unpublished row before the bound is moved. A walk over as many dead
+	// entries takes a quarter of a millisecond.
+	lowWaterStep = 500
 	// lowWaterPause spares the database while the bound cannot move. It doubles
 	// up to lowWaterLongest: a row whose topic waits, or a writer's transaction,
 	// may keep the bound where it is for hours.
 	lowWaterPause   = 20 * time.Millisecond
 	lowWaterLongest = time.Second
+	// quickWalk is how long a walk from the start may take and still stand
+	// between a relay at rest and an event.
+	quickWalk = 5 * time.Millisecond
 )
 
 // identitySQL tells a table whose ids go on from one whose ids may start lower:
@@ -104,8 +113,20 @@ const lowestSQL = `SELECT coalesce((SELECT id FROM {table} r
          ORDER BY id
          LIMIT 1), 0)`
 
+// belowSQL is the first such row that is not above the bound, where there should
+// be none.
+const belowSQL = `SELECT coalesce((SELECT id FROM {table} r
+         WHERE published_at IS NULL
+           AND id <= ` + boundSQL + `
+           AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
+           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[])){left_out}
+         ORDER BY id
+         LIMIT 1), 0)`
+
 // aboveSQL is a condition on the index: the row is above the bound ($1, $2).
-const aboveSQL = `id > CASE WHEN ` + identitySQL + ` = $2::text THEN $1::bigint ELSE 0 END`
+const aboveSQL = `id > ` + boundSQL
+
+const boundSQL = `CASE WHEN ` + identitySQL + ` = $2::text THEN $1::bigint ELSE 0 END`
 
 // tableState is what the server shows, in the order in which it was asked for:
 // the proof of lowWater rests on that order.
@@ -145,17 +166,36 @@ func (l *lowWater) valid(excluded int64) bound {
 	return l.found
 }
 
-// due tells whether to move the bound now.
-func (l *lowWater) due(now time.Time, c claim, tick bool, excluded int64) bool {
-	far := c.first-l.bound(excluded).id > lowWaterStep
-	return (tick && c.walked > 0 || far) && now.Sub(l.tried) >= max(l.pause, lowWaterPause)
+// advance has the bound moved if a walk from it found its first row far behind,
+// or took long to find none.
+func (l *lowWater) advance(now time.Time, first int64, took time.Duration, excluded int64) {
+	if l.due(now, first, took, excluded) {
+		request(l.moves)
+	}
+}
+
+func (l *lowWater) due(now time.Time, first int64, took time.Duration, excluded int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	behind := first-l.valid(excluded).id > lowWaterStep || first == 0 && took > quickWalk
+	return behind && now.Sub(l.tried) >= max(l.pause, lowWaterPause)
+}
+
+// sweep has the rows at or below the bound looked for.
+func (l *lowWater) sweep() { request(l.sweeps) }
+
+func request(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // learn moves the bound by one more state of the table.
 func (l *lowWater) learn(now time.Time, t tableState) {
-	l.tried = now
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.tried = now
 	before := l.found
 	known := l.chosen.table != "" && l.chosen.table == t.table
 	inDoubt := known && l.inDoubt(t.holders)
@@ -184,47 +224,15 @@ func (l *lowWater) inDoubt(holders []string) bool {
 	})
 }
 
-// from is where a tick starts to look: at the start of the index, unless that
-// took long a moment ago.
-func (l *lowWater) from(now time.Time, excluded int64) bound {
+// takeBack moves the bound to below a row that was found under it, and reports
+// whether there was need to.
+func (l *lowWater) takeBack(row int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Before(l.nextSweep) || now.Before(l.gaveUp) {
-		return l.valid(excluded)
+	if row == 0 || row > l.found.id {
+		return false
 	}
-	return bound{}
-}
-
-// swept learns from a walk from the start: its first row, or 0, and what it
-// took. The bound goes back to below the row. Under a transaction that is open
-// for long such a walk takes ever longer, and then it comes less often, so that
-// a twentieth of the time at most goes into it.
-func (l *lowWater) swept(first int64, now time.Time, took, every time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if first > 0 && first <= l.found.id {
-		l.found.id = first - 1
-		l.chosen = bound{}
-	}
-	if took > every/20 {
-		l.nextSweep = now.Add(20 * took)
-	}
-}
-
-// sweepFailed puts off the next walk from the start after one that took up most
-// of the time it had. Tried again at once it would fail again, and the relay
-// would publish nothing for as long as that transaction is open.
-func (l *lowWater) sweepFailed(now time.Time, took, limit time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if took > limit/2 {
-		l.gaveUp = now.Add(20 * took)
-	}
-}
-
-// sweepNow undoes what swept put off: rows may have come from anywhere.
-func (l *lowWater) sweepNow() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.nextSweep = time.Time{}
+	l.found.id = row - 1
+	l.chosen = bound{}
+	return true
 }

@@ -26,7 +26,7 @@ type Relay struct {
 	metrics *metrics
 
 	waits    *waits
-	low      lowWater
+	low      *lowWater
 	database *condition
 	kafka    *condition
 
@@ -82,6 +82,7 @@ func New(cfg Config, opts ...Option) (*Relay, error) {
 		log:      o.log,
 		sql:      newStatements(table, &cfg),
 		waits:    newWaits(&cfg, o.log),
+		low:      newLowWater(),
 		database: &condition{name: "database", log: o.log},
 		kafka:    &condition{name: "kafka", log: o.log},
 		backlog:  make(chan struct{}, cfg.Workers),
@@ -137,6 +138,8 @@ func (r *Relay) supervise(stop context.Context, bell *notify.Doorbell, workers [
 	helpers.Go(func() { bellErr = bell.Run(stop) })
 	helpers.Go(func() { r.cluster.run(work) })
 	helpers.Go(func() { r.runSampler(stop) })
+	helpers.Go(func() { r.keepLowWater(stop) })
+	helpers.Go(func() { r.sweepLowWater(stop) })
 	for i, w := range workers {
 		r.rounds.Go(func() {
 			if i == 0 {
@@ -252,40 +255,42 @@ func (r *Relay) readFailures(ctx context.Context, tick bool) error {
 	return nil
 }
 
-// slowLook is how long a look may take and still be made on the listening
-// connection, which hears nothing meanwhile, and counts as deaf after a second.
-// Beside a transaction that is open for hours it may take that long.
-const slowLook = 50 * time.Millisecond
-
 var errSlowLook = errors.New("looks for unpublished rows are slow now")
 
 // glance is what the doorbell asks before it wakes a relay at rest. It stands
 // for a claim that found nothing, and does for it what such a claim does.
+//
+// While a walk from the first row is quick, a glance is one, which spares a
+// relay at rest the statement of a sweep. Where it is not, no glance is made on
+// the listening connection, which hears nothing meanwhile.
 func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
 	defer cancel()
-	if q != notify.Querier(r.pool) && !r.low.quick.Load() {
+	quick := r.low.quick.Load()
+	if q != notify.Querier(r.pool) && !quick {
 		return false, errSlowLook
 	}
 	if err := r.readFailures(ctx, true); err != nil {
 		return false, err
 	}
-	began := time.Now()
 	skip := r.waits.exclusions()
-	above := r.low.from(began, skip.version)
+	above := r.low.bound(skip.version)
+	if quick {
+		above = bound{}
+	}
+	began := time.Now()
 	left, err := r.sql.glance(ctx, q, skip, above, also, dest...)
-	now := time.Now()
-	r.low.quick.Store(err == nil && now.Sub(began) < slowLook)
-	sweeps := above == bound{}
-	if err != nil && sweeps {
-		r.low.sweepFailed(now, now.Sub(began), r.cfg.PublishTimeout)
+	took := time.Since(began)
+	if above.id == 0 {
+		r.low.quick.Store(took < quickWalk)
+	}
+	if left || above.id > 0 {
+		r.low.sweep() // a claim sees nothing below the bound
 	}
 	if err != nil || left {
 		return left, err
 	}
-	if sweeps {
-		r.low.swept(0, now, now.Sub(began), r.cfg.PollInterval)
-	}
+	r.low.advance(time.Now(), 0, took, skip.version)
 	r.database.works(ctx)
 	r.cluster.nothingToPublish(ctx)
 	return false, nil

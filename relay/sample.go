@@ -69,7 +69,11 @@ func (r *Relay) takeSample(ctx context.Context) (backlogSample, error) {
 		s      backlogSample
 		oldest float64
 	)
-	above := r.low.bound(r.waits.exclusions().version)
+	skip := r.waits.exclusions()
+	above := r.low.bound(skip.version)
+	if len(skip.keys)+len(skip.topics) > 0 {
+		above = bound{} // what waits counts, wherever it stands
+	}
 	if err := r.pool.QueryRow(ctx, r.sql.parked).Scan(&s.parked); err != nil {
 		return s, fmt.Errorf("count the parked rows: %w", err)
 	}

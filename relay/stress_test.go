@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
@@ -177,8 +178,7 @@ func (s *stress) claim(ctx context.Context, w *worker) {
 		round, err := w.round(ctx, rand.IntN(4) == 0)
 		s.rounds.Add(1)
 		if w.index == 0 && err == nil {
-			w.moveDue = true
-			err = w.moveLowWater(ctx)
+			err = w.r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return w.r.moveLowWater(ctx, conn) })
 		}
 		if err != nil || round.Rows == 0 {
 			sleep(ctx, rand.N(3*time.Millisecond))

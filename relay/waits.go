@@ -138,12 +138,22 @@ func (w *waits) exclusions() exclusions {
 	slices.Sort(skip.topics)
 	slices.Sort(skip.keys)
 	skip.keys = slices.Compact(skip.keys)
-	if !slices.Equal(skip.topics, w.cached.topics) || !slices.Equal(skip.keys, w.cached.keys) {
+	if !containsAll(skip.topics, w.cached.topics) || !containsAll(skip.keys, w.cached.keys) {
 		w.version++
 	}
 	skip.version = w.version
 	w.cached = skip
 	return skip
+}
+
+// containsAll compares sorted lists.
+func containsAll(list, part []string) bool {
+	for _, s := range part {
+		if _, found := slices.BinarySearch(list, s); !found {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *waits) expireAt(t time.Time) {

@@ -24,7 +24,6 @@ type worker struct {
 	huge      bool // the last claim held huge rows
 
 	marking *marking // of the last claim, until that is seen to be over
-	moveDue bool     // the low-water bound, by the lead
 }
 
 // lead runs the first worker, the one that listens to the doorbell. It returns
@@ -38,10 +37,12 @@ func (w *worker) lead(stop, work context.Context) {
 		}
 		w.r.metrics.wakes.WithLabelValues(string(source)).Inc()
 		if source == notify.Reconnect {
-			w.r.low.sweepNow()
 			w.r.waits.tableChanged()
 		}
 		tick := source == notify.Tick || source == notify.Reconnect
+		if tick {
+			w.r.low.sweep()
+		}
 		var round notify.Round
 		err := w.r.readFailures(work, tick)
 		if err == nil {
@@ -52,9 +53,6 @@ func (w *worker) lead(stop, work context.Context) {
 			if tick && w.idle {
 				w.r.cluster.nothingToPublish(stop)
 			}
-			err = w.moveLowWater(work)
-		}
-		if err == nil {
 			source, err = bell.Wait(stop, round)
 		}
 		if stop.Err() != nil {
@@ -130,8 +128,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // round claims, publishes and marks once. On a tick it looks at every row: those
-// of all slices, of keys that were busy a moment ago, and below the low-water
-// bound. Its error is the database's; failures of Kafka are dealt with here.
+// of all slices, and of keys that were busy a moment ago. Its error is the database's; failures of Kafka are dealt with here.
 func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(work, w.r.cfg.PublishTimeout)
@@ -156,20 +153,11 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	claiming := time.Now()
 	claimed, err := w.r.sql.take(ctx, conn, win, w.r.cfg.Order)
 	w.r.metrics.claimSeconds.Observe(time.Since(began).Seconds())
-	sweeps := win.above == bound{}
 	if err != nil {
-		if sweeps {
-			w.r.low.sweepFailed(time.Now(), time.Since(claiming), w.r.cfg.PublishTimeout)
-		}
 		return notify.Round{}, err
 	}
 	w.learn(claimed, win)
-	if sweeps {
-		w.r.low.swept(claimed.first, time.Now(), time.Since(claiming), w.r.cfg.PollInterval)
-	}
-	if w.index == 0 {
-		w.moveDue = w.r.low.due(time.Now(), claimed, tick, win.skip.version)
-	}
+	w.r.low.advance(time.Now(), claimed.first, time.Since(claiming), win.skip.version)
 	if w.idle {
 		// A full window of rows that others hold says nothing about the rows
 		// behind it. Their keys are left out of the next claim.
@@ -322,9 +310,6 @@ func (w *worker) window(tick bool, now time.Time) window {
 		limit: batch * w.sizing.widen, batch: batch, bytes: w.r.cfg.BatchBytes,
 		slices: 1, skip: skip, above: w.r.low.bound(skip.version),
 	}
-	if tick {
-		win.above = w.r.low.from(now, skip.version)
-	}
 	if tick || w.r.cfg.Order == OrderNone {
 		return win
 	}
@@ -348,22 +333,6 @@ func (w *worker) learn(c claim, win window) {
 	contended := win.slices == 1 && w.r.assisting.Load() > 0
 	w.sizing.learn(c, win, contended)
 	w.busy.learn(time.Now(), c)
-}
-
-func (w *worker) moveLowWater(ctx context.Context) error {
-	if !w.moveDue {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
-	defer cancel()
-	return w.r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		skip := w.r.waits.exclusions()
-		state, err := w.r.sql.tableState(ctx, conn, w.r.table.Sanitize(), skip, w.r.low.bound(skip.version))
-		if err == nil {
-			w.r.low.learn(time.Now(), state)
-		}
-		return err
-	})
 }
 
 // settle waits in the background for records that are in doubt, and marks
