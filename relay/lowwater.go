@@ -55,15 +55,16 @@ type lowWater struct {
 	tried   time.Time
 	pause   time.Duration
 
-	// quick says that the last walk from the start was.
-	quick atomic.Bool
+	slow atomic.Int32 // walks from the start in a row that were not quick
 
 	moves  chan struct{}
 	sweeps chan struct{}
 }
 
 func newLowWater() *lowWater {
-	return &lowWater{moves: make(chan struct{}, 1), sweeps: make(chan struct{}, 1)}
+	l := &lowWater{moves: make(chan struct{}, 1), sweeps: make(chan struct{}, 1)}
+	l.slow.Store(slowWalks) // until one shows otherwise
+	return l
 }
 
 const (
@@ -79,6 +80,8 @@ const (
 	// quickWalk is how long a walk from the start may take and still stand
 	// between a relay at rest and an event.
 	quickWalk = 5 * time.Millisecond
+	// slowWalks in a row are no mood of the machine.
+	slowWalks = 2
 )
 
 // identitySQL tells a table whose ids go on from one whose ids may start lower:
@@ -166,20 +169,41 @@ func (l *lowWater) valid(excluded int64) bound {
 	return l.found
 }
 
-// advance has the bound moved if a walk from it found its first row far behind,
-// or took long to find none.
-func (l *lowWater) advance(now time.Time, first int64, took time.Duration, excluded int64) {
-	if l.due(now, first, took, excluded) {
+// advance has the bound moved, unless that was tried in vain a moment ago.
+func (l *lowWater) advance(now time.Time) {
+	if l.due(now) {
 		request(l.moves)
 	}
 }
 
-func (l *lowWater) due(now time.Time, first int64, took time.Duration, excluded int64) bool {
+func (l *lowWater) due(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	behind := first-l.valid(excluded).id > lowWaterStep || first == 0 && took > quickWalk
-	return behind && now.Sub(l.tried) >= max(l.pause, lowWaterPause)
+	return now.Sub(l.tried) >= max(l.pause, lowWaterPause)
 }
+
+// walked notes how long a walk from the start took.
+func (l *lowWater) walked(took time.Duration) {
+	switch {
+	case took < quickWalk:
+		l.slow.Store(0)
+	case took > 10*quickWalk:
+		l.slow.Store(slowWalks + 1)
+	default:
+		l.slow.Add(1)
+	}
+}
+
+// idled learns from a look that found nothing. Where looks stay slow, the bound
+// is moved: no claim finds its first row far behind it.
+func (l *lowWater) idled(took time.Duration) {
+	if took > quickWalk && l.slow.Load() > slowWalks {
+		l.advance(time.Now())
+	}
+}
+
+// quick tells whether walks from the start are.
+func (l *lowWater) quick() bool { return l.slow.Load() < slowWalks }
 
 // sweep has the rows at or below the bound looked for.
 func (l *lowWater) sweep() { request(l.sweeps) }

@@ -92,7 +92,7 @@ func (r *Relay) sweep(ctx context.Context, conn *pgxpool.Conn) error {
 	err := r.sql.alone(ctx, conn, func(batch *pgx.Batch) {
 		batch.Queue(r.sql.below, lookArgs(skip, found)...).QueryRow(func(r pgx.Row) error { return r.Scan(&row) })
 	})
-	r.low.quick.Store(time.Since(began) < quickWalk)
+	r.low.walked(time.Since(began))
 	if err != nil {
 		return fmt.Errorf("look for rows below the low-water bound: %w", err)
 	}

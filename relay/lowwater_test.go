@@ -243,7 +243,7 @@ func TestBoundThatCannotMoveIsLeftAlone(t *testing.T) {
 			var l lowWater
 			now, tries := time.Now(), 0
 			for end := now.Add(10 * time.Second); now.Before(end); now = now.Add(time.Millisecond) {
-				if l.due(now, 8000, 0, 0) {
+				if l.due(now) {
 					l.learn(now, stuck)
 					tries++
 				}
@@ -256,7 +256,7 @@ func TestBoundThatCannotMoveIsLeftAlone(t *testing.T) {
 			if now = now.Add(time.Second); l.bound(0).id != 9000 {
 				l.learn(now, tableState{table: "t", highest: 9000})
 			}
-			if !l.due(now.Add(lowWaterPause), 20_000, 0, 0) {
+			if !l.due(now.Add(lowWaterPause)) {
 				t.Error("goes on with the long pause after the bound has moved")
 			}
 		})
@@ -371,5 +371,33 @@ func TestBoundHoldsUntilARowIsLetInAgain(t *testing.T) {
 	w.topicOnTrial("a")
 	if w.exclusions().version == second {
 		t.Error("the version is the same after a topic was let in")
+	}
+}
+
+// A walk that took long once is a mood of the machine.
+func TestSlowWalksAreToldFromASlowMoment(t *testing.T) {
+	t.Parallel()
+	const quick, slow, long = time.Millisecond, 2 * quickWalk, 20 * quickWalk
+	for name, tc := range map[string]struct {
+		walks []time.Duration
+		want  bool
+	}{
+		"nothing is known at first": {nil, false},
+		"one quick walk":            {[]time.Duration{quick}, true},
+		"one slow one after it":     {[]time.Duration{quick, slow}, true},
+		"two in a row":              {[]time.Duration{quick, slow, slow}, false},
+		"one that is very long":     {[]time.Duration{quick, long}, false},
+		"a quick one after those":   {[]time.Duration{quick, long, slow, quick}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLowWater()
+			for _, took := range tc.walks {
+				l.walked(took)
+			}
+			if l.quick() != tc.want {
+				t.Errorf("quick is %v after %v", l.quick(), tc.walks)
+			}
+		})
 	}
 }

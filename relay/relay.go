@@ -266,7 +266,7 @@ var errSlowLook = errors.New("looks for unpublished rows are slow now")
 func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.PublishTimeout)
 	defer cancel()
-	quick := r.low.quick.Load()
+	quick := r.low.quick()
 	if q != notify.Querier(r.pool) && !quick {
 		return false, errSlowLook
 	}
@@ -282,7 +282,7 @@ func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest 
 	left, err := r.sql.glance(ctx, q, skip, above, also, dest...)
 	took := time.Since(began)
 	if above.id == 0 {
-		r.low.quick.Store(took < quickWalk)
+		r.low.walked(took)
 	}
 	if left || above.id > 0 {
 		r.low.sweep() // a claim sees nothing below the bound
@@ -290,7 +290,7 @@ func (r *Relay) glance(ctx context.Context, q notify.Querier, also string, dest 
 	if err != nil || left {
 		return left, err
 	}
-	r.low.advance(time.Now(), 0, took, skip.version)
+	r.low.idled(took)
 	r.database.works(ctx)
 	r.cluster.nothingToPublish(ctx)
 	return false, nil

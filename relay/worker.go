@@ -150,14 +150,15 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	}
 	win := w.window(tick, began)
 	win.marking = beingMarked
-	claiming := time.Now()
 	claimed, err := w.r.sql.take(ctx, conn, win, w.r.cfg.Order)
 	w.r.metrics.claimSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		return notify.Round{}, err
 	}
 	w.learn(claimed, win)
-	w.r.low.advance(time.Now(), claimed.first, time.Since(claiming), win.skip.version)
+	if claimed.first-win.above.id > lowWaterStep {
+		w.r.low.advance(time.Now())
+	}
 	if w.idle {
 		// A full window of rows that others hold says nothing about the rows
 		// behind it. Their keys are left out of the next claim.
