@@ -61,15 +61,19 @@ func (m *measurement) latency(ctx context.Context, rate int) error {
 		return err
 	}
 	m.result.add(report)
-	samples := report.FromInsert[min(rate, len(report.FromInsert)):]
-	percentiles := load.Percentiles(samples, 50, 99, 99.9)
 	found := rateResult{
 		Rate: rate, Reached: float64(report.Committed) / took.Seconds(),
-		P50: percentiles[0], P99: percentiles[1], P999: percentiles[2],
+		Insert: percentiles(report.FromInsert, rate), Commit: percentiles(report.FromCommit, rate),
 		Behind: writer.Behind(), Events: report.Committed, Used: used,
 	}
 	m.result.Rates = append(m.result.Rates, found)
-	fmt.Fprintf(m.say, "  %d/s (reached %.0f): p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms; CPU %.2f s for 100,000\n", rate, found.Reached,
-		milliseconds(found.P50), milliseconds(found.P99), milliseconds(found.P999), per100k(used.Peer, found.Events))
+	fmt.Fprintf(m.say, "  %d/s (reached %.0f): %s ms from the INSERT, %s from the commit (p50 / p99 / p99.9); CPU %.2f s for 100,000\n",
+		rate, found.Reached, found.Insert, found.Commit, per100k(used.Peer, found.Events))
 	return nil
+}
+
+// percentiles leaves out the warm-up.
+func percentiles(samples []time.Duration, warmup int) latency {
+	p := load.Percentiles(samples[min(warmup, len(samples)):], 50, 99, 99.9)
+	return latency{p[0], p[1], p[2]}
 }

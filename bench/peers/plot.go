@@ -30,7 +30,7 @@ var colours = map[string]color.Color{
 // plotLatency draws p99 as full lines and p50 as dashed ones, over the rate that
 // the writers reached. Both axes are logarithmic.
 func plotLatency(path string, cfg config, results []result) error {
-	p := newPlot("Latency from INSERT to consumer (full: p99, dashed: p50)")
+	p := newPlot("Latency from commit to consumer (full: p99, dashed: p50)")
 	p.X.Label.Text, p.Y.Label.Text = "events a second", "milliseconds"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(cfg.Rates), ticks([]int{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000})
@@ -50,8 +50,8 @@ func addLatency(p *plot.Plot, r result) error {
 	p50, p99 := make(plotter.XYs, len(r.Rates)), make(plotter.XYs, len(r.Rates))
 	for i, at := range r.Rates {
 		// A logarithm needs more than nothing.
-		p50[i] = plotter.XY{X: at.Reached, Y: max(0.01, milliseconds(at.P50))}
-		p99[i] = plotter.XY{X: at.Reached, Y: max(0.01, milliseconds(at.P99))}
+		p50[i] = plotter.XY{X: at.Reached, Y: max(0.01, milliseconds(at.Commit.P50))}
+		p99[i] = plotter.XY{X: at.Reached, Y: max(0.01, milliseconds(at.Commit.P99))}
 	}
 	full, points, err := plotter.NewLinePoints(p99)
 	if err != nil {

@@ -42,7 +42,8 @@ func render(cfg config, a about, results []result) (string, error) {
 	err := reportTemplate.Execute(&b, map[string]any{
 		"Config":    cfg,
 		"About":     a,
-		"Latency":   latencyTable(cfg, results),
+		"Insert":    latencyTable(cfg, results, fromInsert),
+		"Commit":    latencyTable(cfg, results, fromCommit),
 		"Behind":    behindTable(cfg, results),
 		"Work":      workTable(results),
 		"Memory":    memoryTable(results),

@@ -47,14 +47,18 @@ func (v *verdict) add(r load.Report) {
 	v.OutOfOrder += r.OutOfOrder
 }
 
-// rateResult is the latency at a rate, from just before the INSERT to the
-// consumer, and what was used meanwhile.
+// latency is that to the consumer.
+type latency struct{ P50, P99, P999 time.Duration }
+
+// rateResult is the latency at a rate, and what was used meanwhile.
 type rateResult struct {
 	Rate int
 	// Reached is the rate that the writers came to. Where it is lower, the
 	// contender slowed their commits, and the latency is that at this rate.
-	Reached        float64
-	P50, P99, P999 time.Duration
+	Reached float64
+	// Insert is counted from just before the INSERT, Commit from when its
+	// writer saw the commit.
+	Insert, Commit latency
 	// Behind is by how much the most delayed INSERT missed its time.
 	Behind time.Duration
 	Events int

@@ -19,15 +19,23 @@ func newTable(head ...string) *table {
 
 func (t *table) row(cells ...string) { t.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 
-func latencyTable(cfg config, results []result) string {
+func latencyTable(cfg config, results []result, of func(rateResult) latency) string {
 	return rateTable("p50 / p99 / p99.9, ms", cfg, results, func(at rateResult) string {
-		cell := fmt.Sprintf("%s / %s / %s", short(at.P50), short(at.P99), short(at.P999))
+		cell := of(at).String()
 		if at.missed() {
 			cell += fmt.Sprintf(" (at %.0f/s)", at.Reached)
 		}
 		return cell
 	})
 }
+
+func (l latency) String() string {
+	return fmt.Sprintf("%s / %s / %s", short(l.P50), short(l.P99), short(l.P999))
+}
+
+func fromInsert(at rateResult) latency { return at.Insert }
+
+func fromCommit(at rateResult) latency { return at.Commit }
 
 func behindTable(cfg config, results []result) string {
 	return rateTable("latest INSERT, ms", cfg, results, func(at rateResult) string { return short(at.Behind) })
