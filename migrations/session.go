@@ -100,7 +100,7 @@ func (s *session) locked(ctx context.Context, fn func(ctx context.Context, conn 
 	}
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("connect: %w: check DATABASE_URL and that the server runs", pgerr.OneLine(err))
+		return pgerr.Connecting(err)
 	}
 	defer conn.Close()
 

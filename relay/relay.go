@@ -323,9 +323,18 @@ func (r *Relay) newWorkers() ([]*worker, error) {
 	return workers, nil
 }
 
+// sharers is how many of this relay's workers share in a backlog: all of them
+// where it drains alone, and fewer beside other relays. The walk of each slice
+// reads the rows of all others, so that many slices cost more than they bring.
+func (r *Relay) sharers() int {
+	const slices = 4
+	team, _ := r.team()
+	return min(max(1, max(slices, r.cfg.Workers)/team), r.cfg.Workers)
+}
+
 // callAssistants wakes the other workers, if they sleep.
 func (r *Relay) callAssistants() {
-	for range r.cfg.Workers - 1 {
+	for range r.sharers() - 1 {
 		select {
 		case r.backlog <- struct{}{}:
 		default:

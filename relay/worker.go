@@ -95,7 +95,7 @@ func (w *worker) assist(stop, work context.Context) {
 			return
 		}
 		w.r.assisting.Add(1)
-		for w.full = true; w.full && stop.Err() == nil; {
+		for w.full = true; w.full && w.index < w.r.sharers() && stop.Err() == nil; {
 			if w.r.cluster.pass(stop) != nil {
 				break
 			}
@@ -321,7 +321,7 @@ func (w *worker) window(tick bool, now time.Time) window {
 		team, rank := w.r.team()
 		workers := 1
 		if w.r.assisting.Load() > 0 {
-			workers = w.r.cfg.Workers
+			workers = w.r.sharers()
 		}
 		// First by relay, so that relays may have different numbers of workers.
 		win.slices, win.slice = team*workers, rank+team*w.index
