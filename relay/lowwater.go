@@ -80,8 +80,9 @@ const (
 	// quickWalk is how long a walk from the start may take and still stand
 	// between a relay at rest and an event.
 	quickWalk = 5 * time.Millisecond
-	// slowWalks in a row are no mood of the machine.
-	slowWalks = 2
+	// slowWalks in a row are no mood of the machine, and surelySlow ones are
+	// none of a machine that is busy with other things.
+	slowWalks, surelySlow = 2, 5
 )
 
 // identitySQL tells a table whose ids go on from one whose ids may start lower:
@@ -188,16 +189,16 @@ func (l *lowWater) walked(took time.Duration) {
 	case took < quickWalk:
 		l.slow.Store(0)
 	case took > 10*quickWalk:
-		l.slow.Store(slowWalks + 1)
+		l.slow.Store(max(slowWalks, l.slow.Load()+1))
 	default:
 		l.slow.Add(1)
 	}
 }
 
-// idled learns from a look that found nothing. Where looks stay slow, the bound
-// is moved: no claim finds its first row far behind it.
+// idled learns from a look that found nothing. Where looks stay slow the bound is
+// moved, since no claim comes upon a row that is far from it.
 func (l *lowWater) idled(took time.Duration) {
-	if took > quickWalk && l.slow.Load() > slowWalks {
+	if took > quickWalk && l.slow.Load() >= surelySlow {
 		l.advance(time.Now())
 	}
 }
