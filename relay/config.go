@@ -38,7 +38,7 @@ type Config struct {
 	Notify       notify.Mode   `env:"RELAY_NOTIFY" envDefault:"adaptive" doc:"adaptive: writers notify only while the relay sleeps; always: writers notify on every commit; off: no NOTIFY, poll only."`
 	PollInterval time.Duration `env:"RELAY_POLL_INTERVAL" envDefault:"500ms" doc:"the fallback ticker: every row is looked for at least this often."`
 	BellRate     float64       `env:"RELAY_BELL_RATE" envDefault:"300" doc:"rows/s above which the relay stays awake and writers stop notifying."`
-	BellPoll     time.Duration `env:"RELAY_BELL_POLL" envDefault:"1ms" doc:"poll interval while awake."`
+	BellPoll     time.Duration `env:"RELAY_BELL_POLL" envDefault:"2ms" doc:"pause between claims while awake, unless they come back full."`
 
 	Order      Order `env:"RELAY_ORDER" envDefault:"key" doc:"key: events of a partition key in id order; none: plain SKIP LOCKED."`
 	BatchSize  int   `env:"RELAY_BATCH_SIZE" envDefault:"50" doc:"rows claimed at once at rest."`
