@@ -21,6 +21,7 @@ type statements struct {
 	settings string
 	claim    string
 	mark     string
+	late     string
 	look     string
 	fetch    string
 	record   string
@@ -170,6 +171,7 @@ func newStatements(table pgtable.Name, cfg *Config) statements {
 		settings: fmt.Sprintf(settingsSQL, timeout, timeout+idleMargin.Milliseconds(), syncCommit),
 		claim:    on(claim),
 		mark:     on(markSQL),
+		late:     on(markLateSQL),
 		look:     on(lookSQL),
 		fetch:    on(fetchSQL),
 		record:   on(recordSQL),

@@ -27,6 +27,7 @@ type Relay struct {
 
 	waits    *waits
 	low      *lowWater
+	unmarked unmarked
 	database *condition
 	kafka    *condition
 

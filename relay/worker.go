@@ -128,7 +128,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // round claims, publishes and marks once. On a tick it looks at every row: those
-// of all slices, and of keys that were busy a moment ago. Its error is the database's; failures of Kafka are dealt with here.
+// of all slices, and of keys that were busy a moment ago. Its error is the
+// database's; failures of Kafka are dealt with here.
 func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(work, w.r.cfg.PublishTimeout)
@@ -148,6 +149,11 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	if err != nil {
 		return notify.Round{}, err
 	}
+	late, err := w.r.unmarked.mark(ctx, &w.r.sql, conn)
+	if err != nil {
+		return notify.Round{}, err
+	}
+	w.r.metrics.eventsPublished(late, time.Now())
 	win := w.window(tick, began)
 	win.marking = beingMarked
 	claimed, err := w.r.sql.take(ctx, conn, win, w.r.cfg.Order)
@@ -271,16 +277,11 @@ func (w *worker) inMarking() ([]int64, error) {
 
 // end marks what was acknowledged, records what was refused, and ends the
 // transaction. The mark has time of its own: running out of it now would repeat
-// events that Kafka has. If it fails, nothing counts as marked.
+// events that Kafka has. If it fails, nothing counts as marked; see unmarked.
 func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o *outcome, refusals []refusal) error {
 	ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
 	defer cancel()
-	c := conclusion{marked: ids(o.acked), refusals: refusals}
-	for i := range o.acked {
-		if o.acked[i].recorded {
-			c.forgiven = append(c.forgiven, o.acked[i].id)
-		}
-	}
+	c := conclusion{marked: ids(o.acked), refusals: refusals, forgiven: recorded(o.acked)}
 	for i := range refusals {
 		if refusals[i].state == stateDeadLettered {
 			c.marked = append(c.marked, refusals[i].event.id)
@@ -294,6 +295,7 @@ func (w *worker) end(ctx context.Context, conn *pgxpool.Conn, o *outcome, refusa
 	w.r.metrics.markSeconds.Observe(time.Since(began).Seconds())
 	switch {
 	case err != nil:
+		w.r.unmarked.add(o.acked)
 		o.acked = nil
 	case len(refusals)+len(c.forgiven) > 0:
 		w.r.waits.tableChanged()
@@ -352,7 +354,7 @@ func (w *worker) settle(work context.Context, d *delivery) {
 		defer cancel()
 		finish(ctx)
 		o := d.outcome()
-		if len(o.acked) == 0 || !w.markLate(work, ids(o.acked)) {
+		if len(o.acked) == 0 || !w.markLate(work, o.acked) {
 			return
 		}
 		w.r.metrics.eventsPublished(o.acked, time.Now())
@@ -365,19 +367,19 @@ func (w *worker) settle(work context.Context, d *delivery) {
 // markLate reports whether it marked. It tries for as long as the database is
 // away, since giving up would repeat the events for certain, but not against a
 // database that refuses.
-func (w *worker) markLate(ctx context.Context, ids []int64) bool {
+func (w *worker) markLate(ctx context.Context, acked []event) bool {
 	for failures := 0; ; failures++ {
 		err := w.r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 			ctx, cancel := context.WithTimeout(ctx, w.r.cfg.PublishTimeout)
 			defer cancel()
-			return w.r.sql.markLate(ctx, conn, ids)
+			return w.r.sql.markLate(ctx, conn, acked)
 		})
 		if err == nil {
 			return true
 		}
 		if pgerr.Refused(err) || !sleep(ctx, databaseBackoff(failures)) {
 			w.r.log.WarnContext(ctx, "events acknowledged late could not be marked, they will be repeated",
-				"events", len(ids), "error", pgerr.OneLine(err))
+				"events", len(acked), "error", pgerr.OneLine(err))
 			return false
 		}
 	}
