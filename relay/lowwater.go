@@ -198,7 +198,7 @@ func (l *lowWater) walked(took time.Duration) {
 // idled learns from a look that found nothing. Where looks stay slow the bound is
 // moved, since no claim comes upon a row that is far from it.
 func (l *lowWater) idled(took time.Duration) {
-	if took > quickWalk && l.slow.Load() >= surelySlow {
+	if took > 10*quickWalk && l.slow.Load() >= surelySlow {
 		l.advance(time.Now())
 	}
 }

