@@ -37,23 +37,32 @@ func TestIdleRelaysCostNextToNothing(t *testing.T) {
 		t.Error("the bell is armed beside a writer that will not notify")
 	}
 	t.Log("while a writer's transaction stays open:")
-	idle.measure(t)
+	idle.wants(t, func(idleCost) bool { return true })
 
 	if err := writer.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the sentinel sleeps", func() bool { return idle.sentinel.health(t).BellArmed })
 	t.Log("with nothing going on:")
-	// A machine that is busy with other tests adds to what a relay at rest does.
-	var sentinel, helper float64
+	idle.wants(t, func(c idleCost) bool { return c.sentinel <= sentinelStatements && c.helper <= helperStatements })
+}
+
+// idleCost is what relays at rest cost: statements a second of the sentinel and
+// of the busiest helper, and the cores that the worst of all uses.
+type idleCost struct{ sentinel, helper, cpu float64 }
+
+// wants measures until the cost is within the limits. A machine that is busy
+// with other tests adds to what a relay at rest does, so it may take three times.
+func (f *idleFleet) wants(t *testing.T, within func(idleCost) bool) {
+	t.Helper()
+	var c idleCost
 	for range 3 {
-		sentinel, helper = idle.measure(t)
-		if sentinel <= sentinelStatements && helper <= helperStatements {
+		if c = f.measure(t); c.cpu <= idleCPU && within(c) {
 			return
 		}
 	}
-	t.Errorf("%.2f statements/s of the sentinel and %.2f of a helper, want at most %.0f and %.0f",
-		sentinel, helper, sentinelStatements, helperStatements)
+	t.Errorf("%.2f statements/s of the sentinel and %.2f of a helper, %.2f %% of a core; want at most %.0f, %.0f and %.0f",
+		c.sentinel, c.helper, 100*c.cpu, sentinelStatements, helperStatements, 100*idleCPU)
 }
 
 // idleFleet is relays with nothing to do.
@@ -82,9 +91,7 @@ func startIdle(t *testing.T, env variables) *idleFleet {
 	return f
 }
 
-// measure returns the statements a second of the sentinel and of the busiest
-// helper. It fails the test when a relay uses too much of a core.
-func (f *idleFleet) measure(t *testing.T) (sentinel, helper float64) {
+func (f *idleFleet) measure(t *testing.T) idleCost {
 	t.Helper()
 	before := map[*process]time.Duration{}
 	for p, counter := range f.relays {
@@ -93,7 +100,7 @@ func (f *idleFleet) measure(t *testing.T) (sentinel, helper float64) {
 	}
 	began := time.Now()
 	<-time.After(idleMeasured)
-	var all, worst float64
+	var all, worst, sentinel, helper float64
 	var sentinelLines, helperLines string
 	for p, counter := range f.relays {
 		seconds := time.Since(began).Seconds()
@@ -105,14 +112,10 @@ func (f *idleFleet) measure(t *testing.T) (sentinel, helper float64) {
 		case sum >= helper:
 			helper, helperLines = sum, lines
 		}
-		cpu := (p.stat(t).Own - before[p]).Seconds() / seconds
-		worst = max(worst, cpu)
-		if cpu > idleCPU {
-			t.Errorf("an idle relay (sentinel: %t) used %.2f %% of a core, want at most %.0f", p == f.sentinel, 100*cpu, 100*idleCPU)
-		}
+		worst = max(worst, (p.stat(t).Own-before[p]).Seconds()/seconds)
 	}
 	t.Logf("%d relays: %.1f statements/s in all, at most %.2f %% of a core each", len(f.relays), all, 100*worst)
 	t.Logf("%.2f statements/s of the sentinel:%s", sentinel, sentinelLines)
 	t.Logf("%.2f statements/s of the busiest helper:%s", helper, helperLines)
-	return sentinel, helper
+	return idleCost{sentinel, helper, worst}
 }
