@@ -133,6 +133,11 @@ const claimAnySQL = `SELECT ` + claimColumns + `
   LEFT JOIN ` + failureOfRowSQL + ` f ON true
  CROSS JOIN LATERAL (SELECT c.id) l`
 
+// notExcludedSQL leaves out what the claims do, by the arguments of lookArgs.
+const notExcludedSQL = `
+           AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
+           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[]))`
+
 // lookSQL asks for the first unpublished row that is not left alone by decision.
 // Rows locked by others count.
 //
@@ -140,9 +145,7 @@ const claimAnySQL = `SELECT ` + claimColumns + `
 // index, also where the settings are not in force; an EXISTS loses it.
 const lookSQL = `SELECT (SELECT id FROM {table} r
          WHERE published_at IS NULL
-           AND ` + aboveSQL + `
-           AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
-           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[]))` + notWaitingSQL + `
+           AND ` + aboveSQL + notExcludedSQL + notWaitingSQL + `
          ORDER BY id
          LIMIT 1) IS NOT NULL`
 

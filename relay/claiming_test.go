@@ -154,10 +154,8 @@ func TestRoleSettingsDoNotMatter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	topic := testenv.Topic(t, f.cfg.Brokers, 1)
-	role := "relay_" + topic[5:15]
-	f.exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret';
-		GRANT SELECT, UPDATE (published_at) ON outbox_event TO %[1]s;
-		GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_relay_failure TO %[1]s;
+	role, url := f.role(t, topic)
+	f.exec(t, fmt.Sprintf(`
 		ALTER ROLE %[1]s SET default_transaction_isolation = 'serializable';
 		ALTER ROLE %[1]s SET statement_timeout = '100ms';
 		ALTER ROLE %[1]s SET lock_timeout = '1ms';
@@ -165,8 +163,7 @@ func TestRoleSettingsDoNotMatter(t *testing.T) {
 		ALTER ROLE %[1]s SET search_path = 'pg_catalog';
 		ALTER ROLE %[1]s SET timezone = 'Pacific/Chatham';
 		ALTER ROLE %[1]s SET datestyle = 'German'`, role))
-	t.Cleanup(func() { f.dropRole(t, role) })
-	f.start(t, func(cfg *Config) { cfg.DatabaseURL = withUser(t, cfg.DatabaseURL, role, "secret") })
+	f.start(t, func(cfg *Config) { cfg.DatabaseURL = url })
 	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 500, "a", "b")...)
 	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
 	consumer.WaitFor(t, 500)

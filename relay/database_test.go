@@ -66,12 +66,8 @@ func TestConnectionLimitIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	topic := testenv.Topic(t, f.cfg.Brokers, 1)
-	role := "relay_" + topic[5:15]
-	f.exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret';
-		GRANT SELECT, UPDATE (published_at) ON outbox_event TO %[1]s;
-		GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_relay_failure TO %[1]s`, role))
-	t.Cleanup(func() { f.dropRole(t, role) })
-	r := f.start(t, func(cfg *Config) { cfg.DatabaseURL = withUser(t, cfg.DatabaseURL, role, "secret") })
+	role, url := f.role(t, topic)
+	r := f.start(t, func(cfg *Config) { cfg.DatabaseURL = url })
 	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
 	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 10, "a", "b")...)
 	consumer.WaitFor(t, 10)

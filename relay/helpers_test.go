@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -39,6 +40,18 @@ func newFixtureAt(t *testing.T, database string) *fixture {
 	cfg.DatabaseURL = database
 	cfg.Brokers = testenv.Brokers(t)
 	return &fixture{cfg: cfg, pool: testenv.Pool(t, database), log: log}
+}
+
+// role makes a role with the rights that a relay needs, until the test ends, and
+// returns the URL under which it connects. Its name is made of a topic's.
+func (f *fixture) role(t *testing.T, topic string) (name, databaseURL string) {
+	t.Helper()
+	name = "relay_" + topic[5:15]
+	f.exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'secret';
+		GRANT SELECT, UPDATE (published_at) ON outbox_event TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_relay_failure TO %[1]s`, name))
+	t.Cleanup(func() { f.dropRole(t, name) })
+	return name, withUser(t, f.cfg.DatabaseURL, name, "secret")
 }
 
 // running is a relay that a test started.

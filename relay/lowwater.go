@@ -111,9 +111,7 @@ const holdersSQL = `SELECT coalesce(pg_catalog.array_agg(virtualtransaction), '{
 // unless its key is excluded: it keeps its place in its key.
 const lowestSQL = `SELECT coalesce((SELECT id FROM {table} r
          WHERE published_at IS NULL
-           AND ` + aboveSQL + `
-           AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
-           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[])){left_out}
+           AND ` + aboveSQL + notExcludedSQL + `{left_out}
          ORDER BY id
          LIMIT 1), 0)`
 
@@ -121,9 +119,7 @@ const lowestSQL = `SELECT coalesce((SELECT id FROM {table} r
 // be none.
 const belowSQL = `SELECT coalesce((SELECT id FROM {table} r
          WHERE published_at IS NULL
-           AND id <= ` + boundSQL + `
-           AND partition_key NOT IN (SELECT pg_catalog.unnest($3::text[]))
-           AND topic NOT IN (SELECT pg_catalog.unnest($4::text[])){left_out}
+           AND id <= ` + boundSQL + notExcludedSQL + `{left_out}
          ORDER BY id
          LIMIT 1), 0)`
 
