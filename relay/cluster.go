@@ -31,6 +31,7 @@ type cluster struct {
 	attempts int
 	trials   int       // publishes that failed in a row
 	contact  time.Time // of the last publish or ping that worked
+	proven   time.Time // when a publish last ended an outage
 }
 
 const (
@@ -95,9 +96,15 @@ func (c *cluster) trial() (limit time.Duration, onTrial bool) {
 //
 // What is reported is what the next ping finds, since a publish that timed out
 // does not know why; and err, if the ping finds nothing.
-func (c *cluster) publishFailed(err error) {
+//
+// A publish that began before another one ended the outage tells of that outage
+// still, and changes nothing.
+func (c *cluster) publishFailed(began time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if began.Before(c.proven) {
+		return
+	}
 	c.proof, c.cause = true, err
 	c.trials++
 	c.shut()
@@ -116,9 +123,12 @@ func (c *cluster) shut() {
 func (c *cluster) publishWorked(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.contact = time.Now()
+	if c.proof {
+		c.proven = c.contact
+	}
 	c.proof = false
 	c.attempts, c.trials = 0, 0
-	c.contact = time.Now()
 	c.works(ctx)
 }
 

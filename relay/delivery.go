@@ -3,12 +3,14 @@ package relay
 import (
 	"errors"
 	"sync"
+	"time"
 )
 
 // delivery is one claim on its way through Kafka.
 type delivery struct {
 	events []event
 	order  Order
+	began  time.Time
 
 	mu   sync.Mutex
 	errs []error // by event: nil once acknowledged, errPending until decided
@@ -27,7 +29,10 @@ var (
 )
 
 func newDelivery(events []event, order Order) *delivery {
-	d := &delivery{events: events, order: order, errs: make([]error, len(events)), told: make([]bool, len(events))}
+	d := &delivery{
+		events: events, order: order, began: time.Now(),
+		errs: make([]error, len(events)), told: make([]bool, len(events)),
+	}
 	for i := range d.errs {
 		d.errs[i] = errPending
 	}

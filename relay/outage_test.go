@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -187,4 +188,34 @@ func TestTopicInDoubtStopsNoOther(t *testing.T) {
 	consumer.CheckOnce(t, inserted)
 	handle.Remove()
 	f.waitDrained(t)
+}
+
+// After an outage some publishes that began before it ended still fail. They
+// must not be reported as outages of their own.
+func TestPublishFromBeforeTheRecoveryIsNoOutage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r, err := New(f.cfg, WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCluster(&f.cfg, r.kafka, r.waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	go c.run(t.Context())
+	testenv.Eventually(t, "the gate is open", c.isOpen)
+
+	began := time.Now()
+	down := func() bool { up, _ := r.kafka.state(); return !up && c.isOpen() }
+	c.publishFailed(began, errNotSent)
+	testenv.Eventually(t, "the outage is told and the gate open for a trial", down)
+	c.publishWorked(t.Context())
+	c.publishFailed(began, errNotSent)
+	if up, reason := r.kafka.state(); !up || !c.isOpen() {
+		t.Errorf("a publish from before the recovery shut the gate: %s", reason)
+	}
+	c.publishFailed(time.Now(), errNotSent)
+	testenv.Eventually(t, "the next outage is told", down)
 }

@@ -179,14 +179,14 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	whole := decided && len(o.acked) == len(claimed.events)
 	if whole {
 		handedOver = true
-		err = w.markBehind(work, conn, o, acked)
+		err = w.markBehind(work, conn, d, o, acked)
 	} else {
 		// Also when some records have no answer yet, the transaction ends now,
 		// with what was acknowledged: an outage may last for hours, and nothing
 		// may be held for that long.
 		refusals := w.judge(ctx, o.rows, decided)
 		err = w.end(work, conn, &o, refusals)
-		w.conclude(work, o, d.failedTopics(), acked)
+		w.conclude(work, d, o, acked)
 		if err == nil {
 			w.refused(work, refusals)
 		}
@@ -242,7 +242,7 @@ type marking struct {
 // ids. Order does not suffer: what follows them in their keys is published after
 // they were acknowledged. If the mark fails, the next round says so, and they are
 // published again.
-func (w *worker) markBehind(work context.Context, conn *pgxpool.Conn, o outcome, acked time.Time) error {
+func (w *worker) markBehind(work context.Context, conn *pgxpool.Conn, d *delivery, o outcome, acked time.Time) error {
 	var err error
 	if w.marking != nil {
 		<-w.marking.done
@@ -254,7 +254,7 @@ func (w *worker) markBehind(work context.Context, conn *pgxpool.Conn, o outcome,
 		defer close(m.done)
 		defer conn.Release()
 		m.err = w.end(work, conn, &o, nil)
-		w.conclude(work, o, nil, acked)
+		w.conclude(work, d, o, acked)
 	})
 	return err
 }
@@ -388,15 +388,15 @@ func (w *worker) markLate(ctx context.Context, acked []event) bool {
 // conclude draws the consequences of an outcome. Records that fail while others
 // are acknowledged say that something is wrong with their topic and not with
 // the cluster.
-func (w *worker) conclude(ctx context.Context, o outcome, failedTopics map[string]bool, acked time.Time) {
+func (w *worker) conclude(ctx context.Context, d *delivery, o outcome, acked time.Time) {
 	w.r.metrics.eventsPublished(o.acked, acked)
 	w.r.metrics.failed(o)
-	w.r.waits.published(o.acked, failedTopics)
+	w.r.waits.published(o.acked, d.failedTopics())
 
 	topics := o.topics
 	switch {
 	case len(o.outage) > 0 && len(o.acked) == 0:
-		w.r.cluster.publishFailed(o.outage[0].err)
+		w.r.cluster.publishFailed(d.began, o.outage[0].err)
 	case len(o.acked) > 0:
 		topics = append(topics, o.outage...)
 		w.r.cluster.publishWorked(ctx)
