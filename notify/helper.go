@@ -51,10 +51,7 @@ func (d *Doorbell) glanceAsHelper(ctx context.Context) (nothing bool) {
 	var noSentinel bool
 	left, err := d.cfg.Glance(ctx, d.cfg.Pool, try, &d.waiter.bellFree, &noSentinel)
 	if err == nil && noSentinel {
-		select {
-		case d.probeNow <- struct{}{}:
-		default:
-		}
+		d.probeSoon()
 	}
 	return err == nil && !left
 }

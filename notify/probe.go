@@ -13,6 +13,10 @@ import (
 // others wait for.
 const helperProbe = 5 * time.Second
 
+// teamProbe is how often one of a team probes. Until it has seen who else drains
+// it keeps to rows that others take as well.
+const teamProbe = 100 * time.Millisecond
+
 // probe sends a notification to this relay's own connection again and again.
 // It shows that notifications arrive (a half-open TCP connection and a pooler
 // in transaction mode look healthy and deliver nothing), keeps the server from
@@ -45,6 +49,19 @@ func (d *Doorbell) probe(ctx context.Context) {
 			return
 		}
 		d.heard(ctx, err)
+		if every := d.probeEvery; d.drains(time.Now()) {
+			ticker.Reset(min(every, teamProbe))
+		} else {
+			ticker.Reset(every)
+		}
+	}
+}
+
+// probeSoon has a probe made now.
+func (d *Doorbell) probeSoon() {
+	select {
+	case d.probeNow <- struct{}{}:
+	default:
 	}
 }
 

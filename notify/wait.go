@@ -80,6 +80,9 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 			d.doubt()
 		}
 		if r.Full {
+			if !d.drains(now) {
+				d.probeSoon() // and join the team
+			}
 			d.draining.Store(now.Add(drainsFor).UnixNano())
 		}
 	}

@@ -33,7 +33,8 @@ func (s *sizing) batch() int {
 // and shrinks when they do not. The window widens beyond it when rows that
 // others hold fill it: they come first by id, so that the rows behind them
 // would not be seen for as long as they are held. Rows of this relay's other
-// workers are no reason (contended): those are about to be published.
+// workers, and of others in the team, are no reason (contended): those are about
+// to be published, and a wide window would hold as many from them.
 func (s *sizing) learn(c claim, win window, contended bool) {
 	n := len(c.events)
 	if n > 0 {

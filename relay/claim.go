@@ -202,8 +202,10 @@ type window struct {
 	above  bound
 	bytes  int // payload bytes published, at most, but for the first row
 
+	settled settled // as of before the claim
 	marking []int64 // rows that are being marked
 	partial bool    // keys are left out that others hold
+	glimpse bool    // only the first rows, for those that nobody takes
 }
 
 // inline is the largest stored size of a payload that comes with its row. The

@@ -50,6 +50,7 @@ type bound struct {
 type lowWater struct {
 	mu      sync.Mutex
 	found   bound
+	settled settled // see cursor
 	chosen  bound
 	holders []string // virtual transaction ids, when chosen was
 	tried   time.Time
@@ -72,10 +73,11 @@ const (
 	// unpublished row before the bound is moved. A walk over as many dead
 	// entries takes a quarter of a millisecond.
 	lowWaterStep = 500
-	// lowWaterPause spares the database while the bound cannot move. It doubles
-	// up to lowWaterLongest: a row whose topic waits, or a writer's transaction,
-	// may keep the bound where it is for hours.
-	lowWaterPause   = 20 * time.Millisecond
+	// lowWaterPause spares the database: four relays that drain moved their bounds
+	// every 20 ms at 6 % of their throughput. It doubles up to lowWaterLongest while
+	// the bound cannot move: a row whose topic waits, or a writer's transaction, may
+	// keep it where it is for hours.
+	lowWaterPause   = 100 * time.Millisecond
 	lowWaterLongest = time.Second
 	// quickWalk is how long a walk from the start may take and still stand
 	// between a relay at rest and an event.
@@ -166,6 +168,21 @@ func (l *lowWater) valid(excluded int64) bound {
 	return l.found
 }
 
+// settledTo is the id of the last proof. A snapshot taken after this call shows
+// every row up to it that will ever be.
+func (l *lowWater) settledTo() settled {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.settled
+}
+
+// dropCursors has claims start at the bound again.
+func (l *lowWater) dropCursors() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settled.takenBack++
+}
+
 // advance has the bound moved, unless that was tried in vain a moment ago.
 func (l *lowWater) advance(now time.Time) {
 	if l.due(now) {
@@ -221,6 +238,7 @@ func (l *lowWater) learn(now time.Time, t tableState) {
 	known := l.chosen.table != "" && l.chosen.table == t.table
 	inDoubt := known && l.inDoubt(t.holders)
 	if known && !inDoubt {
+		l.settled.id, l.settled.table = l.chosen.id, l.chosen.table
 		l.found = l.chosen
 		l.found.excluded = t.excluded
 		if t.lowest > 0 {
@@ -255,5 +273,6 @@ func (l *lowWater) takeBack(row int64) bool {
 	}
 	l.found.id = row - 1
 	l.chosen = bound{}
+	l.settled = settled{takenBack: l.settled.takenBack + 1}
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,8 +42,24 @@ func stressDuration(t *testing.T) time.Duration {
 // same.
 func TestOrderRuleHoldsUnderStress(t *testing.T) {
 	t.Parallel()
-	s := newStress(t, OrderKey)
-	s.run(t, stressDuration(t))
+	for name, sliced := range map[string]bool{"all claim from everything": false, "each has a slice and a cursor": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStress(t, OrderKey)
+			if sliced {
+				s.shareSlices()
+			}
+			s.run(t, stressDuration(t))
+			s.check(t)
+			if sliced && !slices.ContainsFunc(s.workers, func(w *worker) bool { return w.cursor.at.id > 0 }) {
+				t.Error("no cursor moved: this test does not exercise what it is for")
+			}
+		})
+	}
+}
+
+func (s *stress) check(t *testing.T) {
+	t.Helper()
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	t.Logf("%d events, %d repeats, %d backends terminated, %d rounds, %d out of order",
@@ -76,6 +93,7 @@ type stress struct {
 	fixture   *fixture
 	log       *memoryLog
 	workers   []*worker
+	keys      int
 	kills     atomic.Int64
 	rounds    atomic.Int64
 	committed atomic.Int64
@@ -83,7 +101,6 @@ type stress struct {
 
 const (
 	stressClaimers = 8
-	stressKeys     = 6
 )
 
 func newStress(t *testing.T, order Order) *stress {
@@ -94,7 +111,7 @@ func newStress(t *testing.T, order Order) *stress {
 	f.cfg.Workers = stressClaimers
 	f.cfg.RetryMin, f.cfg.RetryMax = 10*time.Millisecond, 20*time.Millisecond
 	f.cfg.MaxAttempts = 1000
-	s := &stress{fixture: f, log: newMemoryLog()}
+	s := &stress{fixture: f, log: newMemoryLog(), keys: 6}
 	r, err := New(f.cfg, WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +133,16 @@ func newStress(t *testing.T, order Order) *stress {
 	return s
 }
 
+// shareSlices has each claimer keep to its slice of several keys, as under a
+// backlog, with claims so small that most come back full.
+func (s *stress) shareSlices() {
+	s.keys = 4 * stressClaimers
+	s.workers[0].r.assisting.Store(1)
+	for _, w := range s.workers {
+		w.sizing.min, w.sizing.max, w.sizing.size = 1, 2, 1
+	}
+}
+
 func (s *stress) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	writing, stopWriting := context.WithTimeout(t.Context(), d)
@@ -124,7 +151,7 @@ func (s *stress) run(t *testing.T, d time.Duration) {
 	defer stopClaiming()
 
 	var writers, others sync.WaitGroup
-	for key := range stressKeys {
+	for key := range s.keys {
 		writers.Go(func() { s.write(writing, t, fmt.Sprintf("key-%d", key)) })
 	}
 	for _, w := range s.workers {
@@ -140,7 +167,7 @@ func (s *stress) run(t *testing.T, d time.Duration) {
 }
 
 // write commits the events of one key one after the other, and now and then
-// rolls one back after it drew its id.
+// takes its time, or rolls one back, after it drew its id.
 func (s *stress) write(ctx context.Context, t *testing.T, key string) {
 	conn, err := pgx.Connect(ctx, s.fixture.cfg.DatabaseURL+"&application_name=writer")
 	if err != nil {
@@ -159,6 +186,10 @@ func (s *stress) write(ctx context.Context, t *testing.T, key string) {
 		if err != nil {
 			t.Errorf("writer: %v", err)
 			return
+		}
+		if rand.IntN(4) == 0 {
+			// Later ids are committed and claimed meanwhile.
+			sleep(ctx, rand.N(20*time.Millisecond))
 		}
 		if rand.IntN(10) == 0 {
 			err = tx.Rollback(t.Context())

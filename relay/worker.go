@@ -24,6 +24,7 @@ type worker struct {
 	huge      bool // the last claim held huge rows
 
 	marking *marking // of the last claim, until that is seen to be over
+	cursor  cursor
 }
 
 // lead runs the first worker, the one that listens to the doorbell. It returns
@@ -127,9 +128,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// round claims, publishes and marks once. On a tick it looks at every row: those
-// of all slices, and of keys that were busy a moment ago. Its error is the
-// database's; failures of Kafka are dealt with here.
+// round claims, publishes and marks once. On a tick it looks at rows of all
+// slices, and of keys that were busy a moment ago. Its error is the database's;
+// failures of Kafka are dealt with here.
 func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(work, w.r.cfg.PublishTimeout)
@@ -147,6 +148,7 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 
 	beingMarked, err := w.inMarking()
 	if err != nil {
+		w.cursor = cursor{}
 		return notify.Round{}, err
 	}
 	late, err := w.r.unmarked.mark(ctx, &w.r.sql, conn)
@@ -162,8 +164,11 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 		return notify.Round{}, err
 	}
 	w.learn(claimed, win)
-	if claimed.first-win.above.id > lowWaterStep {
+	if claimed.first-w.r.low.bound(win.skip.version).id > lowWaterStep {
 		w.r.low.advance(time.Now())
+	}
+	if win.glimpse && !w.idle {
+		w.r.low.dropCursors()
 	}
 	if w.idle {
 		// A full window of rows that others hold says nothing about the rows
@@ -179,7 +184,12 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	whole := decided && len(o.acked) == len(claimed.events)
 	if whole {
 		handedOver = true
-		err = w.markBehind(work, conn, d, o, acked)
+		if !tick && w.r.cfg.Order == OrderKey {
+			w.cursor.advance(claimed, win)
+		}
+		if err = w.markBehind(work, conn, d, o, acked); err != nil {
+			w.cursor = cursor{}
+		}
 	} else {
 		// Also when some records have no answer yet, the transaction ends now,
 		// with what was acknowledged: an outage may last for hours, and nothing
@@ -311,9 +321,16 @@ func (w *worker) window(tick bool, now time.Time) window {
 	skip := w.r.waits.exclusions()
 	win := window{
 		limit: batch * w.sizing.widen, batch: batch, bytes: w.r.cfg.BatchBytes,
-		slices: 1, skip: skip, above: w.r.low.bound(skip.version),
+		slices: 1, skip: skip, above: w.r.low.bound(skip.version), settled: w.r.low.settledTo(),
 	}
-	if tick || w.r.cfg.Order == OrderNone {
+	switch {
+	case tick && w.full && w.r.cfg.Order == OrderKey:
+		// The others see to most of these rows, and a whole batch would be in
+		// their way. Those that nobody sees to come first.
+		win.limit, win.batch = w.r.cfg.BatchSize, w.r.cfg.BatchSize
+		win.glimpse = true
+		return win
+	case tick, w.r.cfg.Order == OrderNone:
 		return win
 	}
 	if busy := w.busy.skip(now); len(busy) > 0 {
@@ -327,13 +344,18 @@ func (w *worker) window(tick bool, now time.Time) window {
 		}
 		// First by relay, so that relays may have different numbers of workers.
 		win.slices, win.slice = team*workers, rank+team*w.index
+		win.above = w.cursor.above(win)
 	}
 	return win
 }
 
 func (w *worker) learn(c claim, win window) {
 	w.full, w.idle, w.huge = c.full(win), len(c.events) == 0, c.huge(win)
-	contended := win.slices == 1 && w.r.assisting.Load() > 0
+	if win.glimpse {
+		return
+	}
+	team, _ := w.r.team()
+	contended := team > 1 || win.slices == 1 && w.r.assisting.Load() > 0
 	w.sizing.learn(c, win, contended)
 	w.busy.learn(time.Now(), c)
 }
