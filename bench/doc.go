@@ -36,6 +36,8 @@
 //     behind so many parked rows at the head.
 //   - MissingTopic/missing=M: latency of four topics beside a fifth that is there,
 //     and that is missing.
+//   - Oversized/policy=P: latency of 200 events/s beside one that their topic does
+//     not take. See BenchmarkOversized.
 //   - Start: the first event, and the new ones, of a relay that starts before a
 //     backlog in a large table. See BenchmarkStart.
 //   - Writers/...: commits/s of BENCH_WRITERS connections that write without

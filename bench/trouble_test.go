@@ -1,12 +1,17 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-relay/outbox-relay/internal/load"
@@ -110,6 +115,92 @@ func BenchmarkMissingTopic(b *testing.B) {
 			check(b, found)
 			reportLatency(b, found.FromInsert[warmUpRows:])
 		})
+	}
+}
+
+// BenchmarkOversized measures the latency of 200 events/s beside one that their
+// topic does not take, under each policy. It comes when half of them have
+// arrived, with a key of theirs, which goes on without it; under the policy block
+// its key is one of its own, which must not.
+func BenchmarkOversized(b *testing.B) {
+	for _, policy := range []relay.Policy{"", relay.Park, relay.Block, relay.DeadLetter} {
+		b.Run("policy="+cmp.Or(string(policy), "none"), func(b *testing.B) {
+			topic := testenv.Topic(b, testenv.Brokers(b), partitions, "max.message.bytes=20000")
+			events := b.N * int(troubleRate*passLength(b).Seconds())
+			half := newCountdown(warmUpRows + events/2)
+			o := newOutbox(b)
+			f := o.startFlow(b, load.NewLedger(), half.arrived, topic)
+			r, stop := f.relay(b, func(cfg *relay.Config) {
+				cfg.OnPoison, cfg.DLQTopic = cmp.Or(policy, relay.Park), o.topic
+			})
+			awaitReady(b, r)
+			f.warmUp(b)
+
+			w := f.writer(b, troubleRate, events)
+			w.Topics = []string{topic}
+			var group errgroup.Group
+			group.Go(func() error { return w.Run(b.Context()) })
+			<-half.over
+			if policy != "" {
+				key := w.KeyPrefix + "0"
+				if policy == relay.Block {
+					key = "blocked"
+				}
+				f.oversize(b, policy, topic, key)
+			}
+			if err := group.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			f.arrive(b)
+			stop()
+			found := f.catchUp(b)
+			check(b, found)
+			reportLatency(b, found.FromInsert[warmUpRows:])
+		})
+	}
+}
+
+// oversize writes an event that its topic does not take, and one behind it in its
+// key, and returns once the policy was applied to them. Their latency does not
+// count.
+func (f *flow) oversize(b *testing.B, policy relay.Policy, topic, key string) {
+	b.Helper()
+	ids := testenv.Insert(b, f.pool,
+		testenv.Event{Topic: topic, Key: key, Payload: `{"seq": 1, "fill": "` + strings.Repeat("x", 30_000) + `"}`},
+		testenv.Event{Topic: topic, Key: key, Payload: testenv.Payload(2)})
+	for _, id := range ids {
+		f.ledger.Sending(load.Event{ID: uuid.MustParse(id)}, time.Now())
+	}
+	want := map[relay.Policy]string{
+		relay.Park: "parked, behind it published", relay.Block: "parked", relay.DeadLetter: "dead_lettered, published, behind it published",
+	}[policy]
+	testenv.Eventually(b, "the policy is applied", func() bool {
+		var got string
+		err := f.pool.QueryRow(b.Context(), `SELECT concat_ws(', ', f.state,
+				CASE WHEN large.published_at IS NOT NULL THEN 'published' END,
+				CASE WHEN behind.published_at IS NOT NULL THEN 'behind it published' END)
+			FROM outbox_relay_failure f
+			JOIN outbox_event large USING (event_id), outbox_event behind
+			WHERE large.event_id = $1 AND behind.event_id = $2`, ids[0], ids[1]).Scan(&got)
+		return err == nil && got == want
+	})
+}
+
+// countdown is over when so many records have arrived.
+type countdown struct {
+	left atomic.Int64
+	over chan struct{}
+}
+
+func newCountdown(n int) *countdown {
+	c := &countdown{over: make(chan struct{})}
+	c.left.Store(int64(n))
+	return c
+}
+
+func (c *countdown) arrived(*kgo.Record, time.Duration) {
+	if c.left.Add(-1) == 0 {
+		close(c.over)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgxlisten"
+
+	"github.com/outbox-relay/outbox-relay/internal/pgcred"
 )
 
 const (
@@ -68,7 +70,11 @@ func (d *Doorbell) connect(ctx context.Context, l *pgxlisten.Listener) (*pgx.Con
 	if err := <-d.nudge(ctx); err != nil {
 		return nil, fmt.Errorf("notify by the pool: %w", err)
 	}
-	conn, err := pgx.ConnectConfig(ctx, d.connConfig.Copy())
+	config := d.connConfig.Copy()
+	if err := pgcred.Renew(d.cfg.ListenURL)(ctx, config); err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}

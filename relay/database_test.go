@@ -2,6 +2,9 @@ package relay
 
 import (
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -83,4 +86,44 @@ func TestConnectionLimitIsWaitedFor(t *testing.T) {
 	f.exec(t, `ALTER ROLE `+role+` CONNECTION LIMIT -1`)
 	f.waitDrained(t)
 	consumer.CheckAtLeastOnce(t, inserted)
+}
+
+// The password is rotated in the server and, a while later, in the file that the
+// connection strings name.
+func TestRotatedPasswordIsTakenFromItsFile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	topic := testenv.Topic(t, f.cfg.Brokers, 1)
+	role, _ := f.role(t, topic)
+	file := filepath.Join(t.TempDir(), "pgpass")
+	rotate := func(password string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("*:*:*:"+role+":"+password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotate("secret")
+	u, err := url.Parse(f.cfg.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(role)
+	query := u.Query()
+	query.Set("passfile", file)
+	u.RawQuery = query.Encode()
+	r := f.start(t, func(cfg *Config) { cfg.DatabaseURL = u.String() })
+	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+	inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 3, "a")...)
+	consumer.WaitFor(t, 3)
+	f.waitDrained(t)
+
+	f.exec(t, "ALTER ROLE "+role+" PASSWORD 'rotated'")
+	f.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '`+role+`'`)
+	f.log.WaitFor(t, `server refuses, nothing is lost and it is tried until it works: "relay check" tells what to do`)
+	inserted = append(inserted, testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: "a", Payload: testenv.Payload(4)})...)
+	rotate("rotated")
+	consumer.WaitFor(t, 4)
+	f.waitDrained(t)
+	consumer.CheckOnce(t, inserted)
+	testenv.Eventually(t, "the listener is back", func() bool { return r.Health().ListenerUp })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgcred"
 	"github.com/outbox-relay/outbox-relay/internal/pgerr"
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 	"github.com/outbox-relay/outbox-relay/notify"
@@ -188,6 +189,7 @@ func (r *Relay) newPool(ctx context.Context) (*pgxpool.Pool, error) {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "outbox-relay"
 	}
+	cfg.BeforeConnect = pgcred.Renew(r.cfg.DatabaseURL)
 	// Each worker holds one for its claim and one for the mark of the last; the
 	// doorbell, its look and the sampler need one now and then.
 	cfg.MaxConns = max(cfg.MaxConns, 2*int32(r.cfg.Workers)+3)
