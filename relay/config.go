@@ -63,6 +63,15 @@ type Config struct {
 	Brokers     []string `env:"KAFKA_BROKERS" doc:"comma list of host:port. Required."`
 	ClientID    string   `env:"KAFKA_CLIENT_ID" envDefault:"outbox-relay" doc:"client id shown to the brokers."`
 	Compression string   `env:"KAFKA_COMPRESSION" envDefault:"none" doc:"none, gzip, snappy, lz4, zstd."`
+
+	TLS              bool   `env:"KAFKA_TLS" envDefault:"false" doc:"encrypt the connections to the brokers and verify their certificates."`
+	TLSCAFile        string `env:"KAFKA_TLS_CA_FILE" doc:"PEM file of the authorities that may have signed these. Default: those of the system."`
+	TLSCertFile      string `env:"KAFKA_TLS_CERT_FILE" doc:"PEM file of the relay's own certificate, for brokers that want one."`
+	TLSKeyFile       string `env:"KAFKA_TLS_KEY_FILE" doc:"PEM file of its private key."`
+	SASLMechanism    string `env:"KAFKA_SASL_MECHANISM" doc:"PLAIN (only with KAFKA_TLS, or the password travels readable), SCRAM-SHA-256 or SCRAM-SHA-512. Default: no login."`
+	SASLUsername     string `env:"KAFKA_SASL_USERNAME" doc:"user to log in as."`
+	SASLPassword     string `env:"KAFKA_SASL_PASSWORD" doc:"its password."`
+	SASLPasswordFile string `env:"KAFKA_SASL_PASSWORD_FILE" doc:"file that holds the password instead; read anew for each connection, as are those of KAFKA_TLS, so that a rotation needs no restart."`
 }
 
 // DefaultConfig returns the documented defaults, whatever the environment
@@ -126,6 +135,8 @@ func (c *Config) Validate() error {
 	if _, ok := codecs[c.Compression]; !ok {
 		fault("KAFKA_COMPRESSION=%q: allowed are none, gzip, snappy, lz4, zstd", c.Compression)
 	}
+
+	faults = append(faults, c.securityFaults()...)
 
 	between := func(name string, v, lo, hi time.Duration) {
 		if v < lo || v > hi {

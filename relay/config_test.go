@@ -20,15 +20,34 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	const password = "hunter2"
 	for want, change := range map[string]func(*Config){
-		"DATABASE_URL is required":      func(c *Config) { c.DatabaseURL = "" },
-		"DATABASE_URL is not":           func(c *Config) { c.DatabaseURL = "postgres://u:" + password + "@host:notaport/db" },
-		"RELAY_LISTEN_URL is not":       func(c *Config) { c.ListenURL = "postgres://u:" + password + "@ho st/db" },
-		"RELAY_TABLE=":                  func(c *Config) { c.Table = "a.b.c" },
-		"KAFKA_BROKERS is required":     func(c *Config) { c.Brokers = nil },
-		"KAFKA_BROKERS is":              func(c *Config) { c.Brokers = []string{"a:1", ""} },
-		`RELAY_NOTIFY="loud"`:           func(c *Config) { c.Notify = "loud" },
-		`RELAY_ORDER="total"`:           func(c *Config) { c.Order = "total" },
-		`KAFKA_COMPRESSION="zip"`:       func(c *Config) { c.Compression = "zip" },
+		"DATABASE_URL is required":     func(c *Config) { c.DatabaseURL = "" },
+		"DATABASE_URL is not":          func(c *Config) { c.DatabaseURL = "postgres://u:" + password + "@host:notaport/db" },
+		"RELAY_LISTEN_URL is not":      func(c *Config) { c.ListenURL = "postgres://u:" + password + "@ho st/db" },
+		"RELAY_TABLE=":                 func(c *Config) { c.Table = "a.b.c" },
+		"KAFKA_BROKERS is required":    func(c *Config) { c.Brokers = nil },
+		"KAFKA_BROKERS is":             func(c *Config) { c.Brokers = []string{"a:1", ""} },
+		`RELAY_NOTIFY="loud"`:          func(c *Config) { c.Notify = "loud" },
+		`RELAY_ORDER="total"`:          func(c *Config) { c.Order = "total" },
+		`KAFKA_COMPRESSION="zip"`:      func(c *Config) { c.Compression = "zip" },
+		"need KAFKA_TLS=true":          func(c *Config) { c.TLSCAFile = "ca.pem" },
+		"set both or none":             func(c *Config) { c.TLS, c.TLSCertFile = true, "cert.pem" },
+		"KAFKA_TLS_CA_FILE: open none": func(c *Config) { c.TLS, c.TLSCAFile = true, "none" },
+		"KAFKA_TLS_CERT_FILE, KAFKA_TLS_KEY_FILE: open none": func(c *Config) {
+			c.TLS, c.TLSCertFile, c.TLSKeyFile = true, "none", "none"
+		},
+		`KAFKA_TLS_CA_FILE="config_test.go" holds no certificate`: func(c *Config) {
+			c.TLS, c.TLSCAFile = true, "config_test.go"
+		},
+		`KAFKA_SASL_MECHANISM="GSSAPI": allowed are PLAIN`: func(c *Config) {
+			c.SASLMechanism, c.SASLUsername, c.SASLPassword = "GSSAPI", "u", password
+		},
+		"need KAFKA_SASL_MECHANISM":               func(c *Config) { c.SASLPassword = password },
+		"KAFKA_SASL_USERNAME is required":         func(c *Config) { c.SASLMechanism, c.SASLPassword = "PLAIN", password },
+		"or KAFKA_SASL_PASSWORD_FILE is required": func(c *Config) { c.SASLMechanism, c.SASLUsername = "PLAIN", "u" },
+		"KAFKA_SASL_PASSWORD_FILE: open none":     func(c *Config) { c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = "PLAIN", "u", "none" },
+		"are both set": func(c *Config) {
+			c.SASLMechanism, c.SASLUsername, c.SASLPassword, c.SASLPasswordFile = "PLAIN", "u", password, "config_test.go"
+		},
 		"RELAY_POLL_INTERVAL=1ms":       func(c *Config) { c.PollInterval = time.Millisecond },
 		"RELAY_BELL_POLL=0s":            func(c *Config) { c.BellPoll = 0 },
 		"RELAY_BELL_RATE=0":             func(c *Config) { c.BellRate = 0 },

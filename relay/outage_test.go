@@ -219,3 +219,35 @@ func TestPublishFromBeforeTheRecoveryIsNoOutage(t *testing.T) {
 	c.publishFailed(time.Now(), errNotSent)
 	testenv.Eventually(t, "the next outage is told", down)
 }
+
+// The broker has forgotten the producer, or what it sent last: its id expired, or
+// a replica that knew less has become the leader.
+func TestForgottenProducerGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, code := range []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch} {
+		t.Run(code.Message, func(t *testing.T) {
+			t.Parallel()
+			cluster := testenv.FakeKafka(t)
+			f := newFixture(t)
+			f.cfg.Brokers = cluster.ListenAddrs()
+			topic := testenv.Topic(t, f.cfg.Brokers, 1)
+			consumer := testenv.Consume(t, f.cfg.Brokers, topic)
+			r := f.start(t)
+			inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 10, "a", "b")...)
+			consumer.WaitFor(t, 10) // it is known to the broker
+			f.waitDrained(t)
+			fault := cluster.Fault(produceFault(code, 2))
+			more := testenv.Sequence(topic, 50, "a", "b")[10:]
+			inserted = append(inserted, testenv.Insert(t, f.pool, more...)...)
+			testenv.Eventually(t, "every event arrived", func() bool { return len(consumer.Report(inserted).Lost) == 0 })
+			f.waitDrained(t)
+			consumer.CheckAtLeastOnce(t, inserted)
+			if fault.Hits() == 0 {
+				t.Error("the broker refused nothing")
+			}
+			if topics, rows := r.waits.snapshot(); len(topics)+rows > 0 {
+				t.Errorf("blamed for it: topics %v, %d rows", topics, rows)
+			}
+		})
+	}
+}

@@ -197,9 +197,12 @@ func checkKafka(ctx context.Context, cfg *Config, requireTopics []string, log *s
 	}
 	defer client.Close()
 	brokers := strings.Join(cfg.Brokers, ", ")
-	err = patiently(ctx, log, "kafka", func(ctx context.Context) (bool, error) { return false, client.Ping(ctx) })
+	err = patiently(ctx, log, "kafka", func(ctx context.Context) (final bool, err error) {
+		err = client.Ping(ctx)
+		return loginRefused(err), err
+	})
 	if err != nil {
-		f.fault("KAFKA_BROKERS: none of %s answers: %w: check addresses and network, and that the listener is a plaintext one", brokers, err)
+		f.fault("KAFKA_BROKERS: none of %s answers: %w: %s", brokers, err, cfg.kafkaAdvice(err))
 		return f
 	}
 	f.ok("brokers: %s", brokers)

@@ -58,19 +58,19 @@ type producer struct {
 
 // clientOptions are those of every Kafka client of the relay.
 func clientOptions(cfg *Config) []kgo.Opt {
-	return []kgo.Opt{
+	return append(
+		securityOptions(cfg),
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(cfg.ClientID),
-		kgo.DialTimeout(3 * time.Second),
 		// The default of 2.5 s keeps an unknown topic in question for 20 s,
 		// which looks like an outage; with 100 ms it takes 0.4 s.
-		kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.MetadataMinAge(100*time.Millisecond),
 		// Below the ten minutes after which brokers close idle connections: a
 		// connection closed from their side would be found out by a failed
 		// produce.
-		kgo.ConnIdleTimeout(9 * time.Minute),
+		kgo.ConnIdleTimeout(9*time.Minute),
 		kgo.RetryBackoffFn(retryBackoff),
-	}
+	)
 }
 
 func retryBackoff(tries int) time.Duration {
