@@ -11,6 +11,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 	"github.com/outbox-relay/outbox-relay/relay"
 )
 
@@ -33,15 +34,17 @@ func loadSettings(variables map[string]string) (settings, error) {
 }
 
 // loadDatabaseSettings reads what the commands need that work in the database
-// alone: its URL and the table.
-// The other settings may be missing or wrong.
-func loadDatabaseSettings(variables map[string]string) (settings, error) {
-	s, _ := parseSettings(variables)
+// alone: its URL and the table. The other settings may be missing or wrong.
+func loadDatabaseSettings(variables map[string]string) (s settings, table pgtable.Name, err error) {
+	s, _ = parseSettings(variables)
 	// A configuration that is valid but for these two.
 	needed := relay.DefaultConfig()
 	needed.DatabaseURL, needed.Table = s.DatabaseURL, s.Table
 	needed.Brokers = []string{"unused:9092"}
-	return s, settingsError(append(unknownVariables(variables), split(needed.Validate())...))
+	if err = settingsError(append(unknownVariables(variables), split(needed.Validate())...)); err == nil {
+		table, err = pgtable.Parse(s.Table)
+	}
+	return s, table, err
 }
 
 // parseSettings reads the settings and returns what cannot be read. Those

@@ -35,11 +35,7 @@ and RELAY_TABLE; see "relay run --help". With --print it reads RELAY_TABLE only.
 }
 
 func (p *program) migrate(ctx context.Context) error {
-	s, err := loadDatabaseSettings(p.env)
-	if err != nil {
-		return err
-	}
-	table, err := pgtable.Parse(s.Table)
+	s, table, err := loadDatabaseSettings(p.env)
 	if err != nil {
 		return err
 	}

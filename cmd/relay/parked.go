@@ -9,7 +9,6 @@ import (
 
 	"github.com/outbox-relay/outbox-relay/internal/parked"
 	"github.com/outbox-relay/outbox-relay/internal/pgerr"
-	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 )
 
 func (p *program) parkedCommand() *cobra.Command {
@@ -63,11 +62,7 @@ func ifGiven(cmd *cobra.Command, flag, value string) *string {
 
 // withStore calls do with the failure table of the settings' database.
 func (p *program) withStore(ctx context.Context, do func(*parked.Store) error) error {
-	s, err := loadDatabaseSettings(p.env)
-	if err != nil {
-		return err
-	}
-	table, err := pgtable.Parse(s.Table)
+	s, table, err := loadDatabaseSettings(p.env)
 	if err != nil {
 		return err
 	}

@@ -117,12 +117,12 @@ func TestUnknownVariables(t *testing.T) {
 func TestMigrateNeedsOnlyDatabaseAndTable(t *testing.T) {
 	t.Parallel()
 	env := variables{"DATABASE_URL": valid["DATABASE_URL"], "RELAY_TABLE": "shop.events", "RELAY_WORKERS": "none"}
-	s, err := loadDatabaseSettings(env)
+	s, table, err := loadDatabaseSettings(env)
 	if err != nil {
 		t.Fatalf("a setting that migrating does not need stopped it: %v", err)
 	}
-	if s.Table != "shop.events" || s.DatabaseURL != valid["DATABASE_URL"] {
-		t.Errorf("got table %q", s.Table)
+	if table.String() != "shop.events" || s.DatabaseURL != valid["DATABASE_URL"] {
+		t.Errorf("got table %s", table)
 	}
 	relayCommand(t, variables{}, "migrate").wants(t, exitUsage, "DATABASE_URL is required")
 	// A typo could make it migrate the wrong table.
