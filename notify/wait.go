@@ -80,10 +80,11 @@ func (d *Doorbell) Wait(ctx context.Context, r Round) (Source, error) {
 			d.doubt()
 		}
 		if r.Full {
-			if !d.drains(now) {
+			already := d.drains(now)
+			d.draining.Store(now.Add(drainsFor).UnixNano())
+			if !already {
 				d.probeSoon() // and join the team
 			}
-			d.draining.Store(now.Add(drainsFor).UnixNano())
 		}
 	}
 	// The bell is taken nowhere else than in Wait: if it is held now, it was

@@ -29,6 +29,7 @@ type cluster struct {
 	cause    error         // of that failure
 	down     chan struct{} // one slot: the gate was shut
 	attempts int
+	refuted  time.Time // when a publish last failed
 	trials   int       // publishes that failed in a row
 	contact  time.Time // of the last publish or ping that worked
 	proven   time.Time // when a publish last ended an outage
@@ -105,7 +106,7 @@ func (c *cluster) publishFailed(began time.Time, err error) {
 	if began.Before(c.proven) {
 		return
 	}
-	c.proof, c.cause = true, err
+	c.proof, c.cause, c.refuted = true, err, time.Now()
 	c.trials++
 	c.shut()
 }
@@ -120,27 +121,40 @@ func (c *cluster) shut() {
 	}
 }
 
-func (c *cluster) publishWorked(ctx context.Context) {
+// publishWorked is told when Kafka acknowledged it, which may be long before it
+// is told: it proves nothing about a failure since.
+func (c *cluster) publishWorked(ctx context.Context, acked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.contact = time.Now()
-	if c.proof {
-		c.proven = c.contact
+	if acked.Before(c.refuted) {
+		return
 	}
-	c.proof = false
-	c.attempts, c.trials = 0, 0
-	c.works(ctx)
+	if c.proof {
+		c.proven = acked
+	}
+	c.recovered(ctx, acked)
 }
 
-// nothingToPublish says that a look at every row found none for this relay.
-// There is nothing to prove then: another relay has published what failed here.
+// nothingToPublish says that no unpublished row is left but for those that claims
+// leave out. There is nothing to prove then: another relay has published what
+// failed here.
 func (c *cluster) nothingToPublish(ctx context.Context) {
 	c.mu.Lock()
-	onTrial := c.proof
-	c.mu.Unlock()
-	if onTrial && c.isOpen() {
-		c.publishWorked(ctx)
+	defer c.mu.Unlock()
+	select {
+	case <-c.open:
+		if c.proof {
+			c.recovered(ctx, time.Now())
+		}
+	default:
 	}
+}
+
+// recovered is called with the lock held.
+func (c *cluster) recovered(ctx context.Context, at time.Time) {
+	c.proof, c.contact = false, at
+	c.attempts, c.trials = 0, 0
+	c.works(ctx)
 }
 
 // run probes the cluster whenever the gate is shut or nothing was published for

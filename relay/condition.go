@@ -22,7 +22,7 @@ type condition struct {
 }
 
 func (c *condition) failed(ctx context.Context, err error) {
-	refuses := pgerr.Refused(err)
+	refuses := pgerr.Refused(err) || loginRefused(err)
 	c.mu.Lock()
 	news := !c.known || c.err == nil || refuses && !c.refuses
 	c.known, c.err = true, err

@@ -136,7 +136,8 @@ func (c *Config) Validate() error {
 		fault("KAFKA_COMPRESSION=%q: allowed are none, gzip, snappy, lz4, zstd", c.Compression)
 	}
 
-	faults = append(faults, c.securityFaults()...)
+	faults = append(faults, c.tlsFaults()...)
+	faults = append(faults, c.saslFaults()...)
 
 	between := func(name string, v, lo, hi time.Duration) {
 		if v < lo || v > hi {

@@ -4,10 +4,12 @@ package relay
 // bound is that of the slowest worker of all relays, and the rows and dead
 // entries between it and the others would be read again with each claim.
 //
-// Everything of the slice up to the cursor was published by this worker or
+// Everything of the slice up to the cursor was acknowledged, by this worker or
 // before: its claims saw each such row and none was left, and no transaction was
-// under way that could still bring one (see lowWater). It holds for as long as
-// the exclusions and the bound are not taken back; a tick looks below it.
+// under way that could still bring one (see lowWater). It is of no use any more
+// once the exclusions have changed or the bound was taken back, after a failure of
+// the database, which may have cost marks, and at each tick, since rows can come
+// to be below it in the ways that the sweep is for.
 type cursor struct {
 	at            bound
 	takenBack     int64

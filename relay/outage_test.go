@@ -2,6 +2,7 @@ package relay
 
 import (
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,15 +204,20 @@ func TestPublishFromBeforeTheRecoveryIsNoOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.close)
-	go c.run(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.run(t.Context()) })
+	t.Cleanup(func() { running.Wait(); c.close() })
 	testenv.Eventually(t, "the gate is open", c.isOpen)
 
 	began := time.Now()
 	down := func() bool { up, _ := r.kafka.state(); return !up && c.isOpen() }
 	c.publishFailed(began, errNotSent)
 	testenv.Eventually(t, "the outage is told and the gate open for a trial", down)
-	c.publishWorked(t.Context())
+	c.publishWorked(t.Context(), began)
+	if !down() {
+		t.Error("what was acknowledged before the failure has ended the outage")
+	}
+	c.publishWorked(t.Context(), time.Now())
 	c.publishFailed(began, errNotSent)
 	if up, reason := r.kafka.state(); !up || !c.isOpen() {
 		t.Errorf("a publish from before the recovery shut the gate: %s", reason)

@@ -63,6 +63,7 @@ func Preflight(ctx context.Context, cfg Config, requireTopics []string, log *slo
 
 // patiently repeats attempt until it succeeds, its error is final, or ctx ends.
 func patiently(ctx context.Context, log *slog.Logger, server string, attempt func(context.Context) (final bool, err error)) error {
+	var last error
 	for tries := 0; ; tries++ {
 		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
 		final, err := attempt(bounded)
@@ -70,11 +71,14 @@ func patiently(ctx context.Context, log *slog.Logger, server string, attempt fun
 		if err == nil || final {
 			return err
 		}
+		if last == nil || ctx.Err() == nil { // one that was cut short says less
+			last = err
+		}
 		if tries == 0 {
 			log.WarnContext(ctx, "server does not answer yet, it is waited for", "server", server, "error", pgerr.OneLine(err))
 		}
 		if !sleep(ctx, retryEvery) {
-			return err
+			return last
 		}
 	}
 }

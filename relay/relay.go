@@ -224,6 +224,7 @@ func (r *Relay) newBell() (*notify.Doorbell, error) {
 func (r *Relay) databaseFailed(ctx context.Context, err error) {
 	r.database.failed(ctx, pgerr.OneLine(adviseMode(err, "DATABASE_URL")))
 	r.pool.Reset()
+	r.low.dropCursors() // marks may be gone after a crash
 }
 
 // look is the doorbell's question whether the relay may sleep.

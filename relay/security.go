@@ -39,32 +39,47 @@ func (c *Config) dialTLS(ctx context.Context, network, addr string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: config}
-	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout) // the handshake too
-	defer cancel()
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: config} // the handshake included
 	return dialer.DialContext(ctx, network, addr)
 }
 
 func (c *Config) tlsConfig() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.TLSCAFile != "" {
-		pem, err := os.ReadFile(c.TLSCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("KAFKA_TLS_CA_FILE: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("KAFKA_TLS_CA_FILE=%q holds no certificate in PEM form", c.TLSCAFile)
-		}
+	authorities, err := c.tlsAuthorities()
+	if err != nil {
+		return nil, err
 	}
-	if c.TLSCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("KAFKA_TLS_CERT_FILE, KAFKA_TLS_KEY_FILE: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	own, err := c.tlsCertificates()
+	if err != nil {
+		return nil, err
 	}
-	return config, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities, Certificates: own}, nil
+}
+
+// tlsAuthorities are nil for those of the system.
+func (c *Config) tlsAuthorities() (*x509.CertPool, error) {
+	if c.TLSCAFile == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(c.TLSCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("KAFKA_TLS_CA_FILE: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("KAFKA_TLS_CA_FILE=%q holds no certificate in PEM form", c.TLSCAFile)
+	}
+	return pool, nil
+}
+
+func (c *Config) tlsCertificates() ([]tls.Certificate, error) {
+	if c.TLSCertFile == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("KAFKA_TLS_CERT_FILE, KAFKA_TLS_KEY_FILE: %w", err)
+	}
+	return []tls.Certificate{pair}, nil
 }
 
 // mechanisms of SASL, by the names that Kafka has for them.
@@ -96,19 +111,28 @@ func (c *Config) saslPassword() (string, error) {
 	return strings.TrimRight(string(content), "\r\n"), nil
 }
 
-// securityFaults lists what is wrong with these settings and their files.
-func (c *Config) securityFaults() (faults []error) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	switch {
-	case !c.TLS && c.TLSCAFile+c.TLSCertFile+c.TLSKeyFile != "":
-		fault("KAFKA_TLS_CA_FILE, KAFKA_TLS_CERT_FILE and KAFKA_TLS_KEY_FILE need KAFKA_TLS=true")
-	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
-		fault("KAFKA_TLS_CERT_FILE and KAFKA_TLS_KEY_FILE belong together: set both or none")
-	default:
-		if _, err := c.tlsConfig(); err != nil {
-			faults = append(faults, err)
+// tlsFaults lists what is wrong with these settings and their files.
+func (c *Config) tlsFaults() (faults []error) {
+	if !c.TLS {
+		if c.TLSCAFile+c.TLSCertFile+c.TLSKeyFile != "" {
+			faults = append(faults, errors.New("KAFKA_TLS_CA_FILE, KAFKA_TLS_CERT_FILE and KAFKA_TLS_KEY_FILE need KAFKA_TLS=true"))
 		}
+		return faults
 	}
+	if _, err := c.tlsAuthorities(); err != nil {
+		faults = append(faults, err)
+	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		faults = append(faults, errors.New("KAFKA_TLS_CERT_FILE and KAFKA_TLS_KEY_FILE belong together: set both or none"))
+	} else if _, err := c.tlsCertificates(); err != nil {
+		faults = append(faults, err)
+	}
+	return faults
+}
+
+// saslFaults likewise.
+func (c *Config) saslFaults() (faults []error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if c.SASLMechanism == "" {
 		if c.SASLUsername+c.SASLPassword+c.SASLPasswordFile != "" {
 			fault("KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_SASL_PASSWORD_FILE need KAFKA_SASL_MECHANISM: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
@@ -137,11 +161,14 @@ func (c *Config) securityFaults() (faults []error) {
 func (c *Config) kafkaAdvice(err error) string {
 	_, unknownAuthority := errors.AsType[x509.UnknownAuthorityError](err)
 	_, otherName := errors.AsType[x509.HostnameError](err)
+	alert, _ := errors.AsType[*net.OpError](err)
 	switch {
 	case unknownAuthority:
 		return "name the authority that signed the brokers' certificates by KAFKA_TLS_CA_FILE"
 	case otherName:
 		return "the brokers' certificates are for other names than KAFKA_BROKERS, or the advertised listeners, have"
+	case alert != nil && alert.Op == "remote error":
+		return "the broker refuses the TLS connection: check KAFKA_TLS_CERT_FILE and KAFKA_TLS_KEY_FILE"
 	case loginRefused(err):
 		return "check KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and the password"
 	}

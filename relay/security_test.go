@@ -274,8 +274,8 @@ func TestPreflightTellsWhatTheListenerWants(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		`KAFKA_TLS=false, KAFKA_SASL_MECHANISM="PLAIN" and this user`: func(c *Config) { login(c); c.TLS, c.TLSCAFile = false, "" },
 		`KAFKA_TLS=true, KAFKA_SASL_MECHANISM=""`:                     func(*Config) {},
-		"and this user":     func(c *Config) { login(c); c.SASLPassword = "wrong" },
-		"KAFKA_TLS_CA_FILE": func(c *Config) { login(c); c.TLSCAFile = newAuthority(t).file },
+		`KAFKA_SASL_MECHANISM="PLAIN" and this user`:                  func(c *Config) { login(c); c.SASLPassword = "wrong" },
+		"KAFKA_TLS_CA_FILE":                            func(c *Config) { login(c); c.TLSCAFile = newAuthority(t).file },
 		`KAFKA_TLS=true, KAFKA_SASL_MECHANISM="PLAIN"`: func(c *Config) { login(c); c.Brokers = testenv.FakeKafka(t).ListenAddrs() },
 		"are for other names than KAFKA_BROKERS": func(c *Config) {
 			ca := newAuthority(t)

@@ -211,6 +211,9 @@ func (s *stress) claim(ctx context.Context, w *worker) {
 		if w.index == 0 && err == nil {
 			err = w.r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return w.r.moveLowWater(ctx, conn) })
 		}
+		if err != nil {
+			w.r.low.dropCursors()
+		}
 		if err != nil || round.Rows == 0 {
 			sleep(ctx, rand.N(3*time.Millisecond))
 		}

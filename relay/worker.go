@@ -21,7 +21,9 @@ type worker struct {
 	busy      busyKeys
 	full      bool // the last claim reached its limit
 	idle      bool // the last claim held nothing
+	none      bool // the last claim saw no row
 	huge      bool // the last claim held huge rows
+	glance    int  // how many rows the next glimpse looks at, 0: the fewest
 
 	marking *marking // of the last claim, until that is seen to be over
 	cursor  cursor
@@ -51,7 +53,7 @@ func (w *worker) lead(stop, work context.Context) {
 		}
 		if err == nil {
 			w.r.database.works(stop)
-			if tick && w.idle {
+			if tick && w.none {
 				w.r.cluster.nothingToPublish(stop)
 			}
 			source, err = bell.Wait(stop, round)
@@ -101,9 +103,11 @@ func (w *worker) assist(stop, work context.Context) {
 				break
 			}
 			round, err := w.round(work, false)
+			if err != nil {
+				w.r.low.dropCursors() // the lead reports it
+			}
 			if err != nil || round.Rows == 0 || w.huge {
-				// The lead reports an error; this one waits to be called again.
-				break
+				break // until it is called again
 			}
 		}
 		w.r.assisting.Add(-1)
@@ -148,7 +152,6 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 
 	beingMarked, err := w.inMarking()
 	if err != nil {
-		w.cursor = cursor{}
 		return notify.Round{}, err
 	}
 	late, err := w.r.unmarked.mark(ctx, &w.r.sql, conn)
@@ -167,7 +170,7 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 	if claimed.first-w.r.low.bound(win.skip.version).id > lowWaterStep {
 		w.r.low.advance(time.Now())
 	}
-	if win.glimpse && !w.idle {
+	if win.glimpse {
 		w.r.low.dropCursors()
 	}
 	if w.idle {
@@ -187,9 +190,7 @@ func (w *worker) round(work context.Context, tick bool) (notify.Round, error) {
 		if !tick && w.r.cfg.Order == OrderKey {
 			w.cursor.advance(claimed, win)
 		}
-		if err = w.markBehind(work, conn, d, o, acked); err != nil {
-			w.cursor = cursor{}
-		}
+		err = w.markBehind(work, conn, d, o, acked)
 	} else {
 		// Also when some records have no answer yet, the transaction ends now,
 		// with what was acknowledged: an outage may last for hours, and nothing
@@ -326,9 +327,9 @@ func (w *worker) window(tick bool, now time.Time) window {
 	switch {
 	case tick && w.full && w.r.cfg.Order == OrderKey:
 		// The others see to most of these rows, and a whole batch would be in
-		// their way. Those that nobody sees to come first.
-		win.limit, win.batch = w.r.cfg.BatchSize, w.r.cfg.BatchSize
-		win.glimpse = true
+		// their way. Those that nobody sees to come first, behind what is held.
+		win.batch = w.r.cfg.BatchSize
+		win.limit, win.glimpse = max(w.glance, win.batch), true
 		return win
 	case tick, w.r.cfg.Order == OrderNone:
 		return win
@@ -350,8 +351,12 @@ func (w *worker) window(tick bool, now time.Time) window {
 }
 
 func (w *worker) learn(c claim, win window) {
-	w.full, w.idle, w.huge = c.full(win), len(c.events) == 0, c.huge(win)
+	w.full, w.idle, w.none, w.huge = c.full(win), len(c.events) == 0, c.walked == 0, c.huge(win)
 	if win.glimpse {
+		w.glance = 0
+		if w.idle && w.full {
+			w.glance = min(2*win.limit, w.r.cfg.BatchMax*maxWiden)
+		}
 		return
 	}
 	team, _ := w.r.team()
@@ -375,14 +380,15 @@ func (w *worker) settle(work context.Context, d *delivery) {
 		ctx, cancel := context.WithTimeout(work, w.r.cfg.PublishTimeout)
 		defer cancel()
 		finish(ctx)
+		acked := time.Now()
 		o := d.outcome()
 		if len(o.acked) == 0 || !w.markLate(work, o.acked) {
 			return
 		}
-		w.r.metrics.eventsPublished(o.acked, time.Now())
+		w.r.metrics.eventsPublished(o.acked, acked)
 		w.r.waits.published(o.acked, d.failedTopics())
 		// It works, if slowly. The next one is given its full time.
-		w.r.cluster.publishWorked(work)
+		w.r.cluster.publishWorked(work, acked)
 	})
 }
 
@@ -421,7 +427,7 @@ func (w *worker) conclude(ctx context.Context, d *delivery, o outcome, acked tim
 		w.r.cluster.publishFailed(d.began, o.outage[0].err)
 	case len(o.acked) > 0:
 		topics = append(topics, o.outage...)
-		w.r.cluster.publishWorked(ctx)
+		w.r.cluster.publishWorked(ctx, acked)
 	}
 	told := map[string]bool{}
 	for _, f := range topics {
