@@ -40,12 +40,8 @@ func BenchmarkParked(b *testing.B) {
 			f.write(b, f.writer(b, troubleRate, b.N*int(troubleRate*passLength(b).Seconds())))
 			f.arrive(b)
 			after := claims(b, registry)
-			stop()
-			found := f.catchUp(b)
-			check(b, found)
-
 			report(b, 1000*(after.GetSampleSum()-before.GetSampleSum())/float64(after.GetSampleCount()-before.GetSampleCount()), "claim-ms")
-			reportLatency(b, found.FromInsert[warmUpRows:])
+			f.reportLatency(b, stop)
 		})
 	}
 }
@@ -109,11 +105,7 @@ func BenchmarkMissingTopic(b *testing.B) {
 			if err := group.Wait(); err != nil {
 				b.Fatal(err)
 			}
-			f.arrive(b)
-			stop()
-			found := f.catchUp(b)
-			check(b, found)
-			reportLatency(b, found.FromInsert[warmUpRows:])
+			f.reportLatency(b, stop)
 		})
 	}
 }
@@ -151,11 +143,7 @@ func BenchmarkOversized(b *testing.B) {
 			if err := group.Wait(); err != nil {
 				b.Fatal(err)
 			}
-			f.arrive(b)
-			stop()
-			found := f.catchUp(b)
-			check(b, found)
-			reportLatency(b, found.FromInsert[warmUpRows:])
+			f.reportLatency(b, stop)
 		})
 	}
 }
@@ -215,9 +203,15 @@ func (f *flow) warmUp(b *testing.B) {
 	f.arrive(b)
 }
 
-func reportLatency(b *testing.B, samples []time.Duration) {
+// reportLatency stops the relay once every event has arrived, and reports the
+// latency of those after the warm-up.
+func (f *flow) reportLatency(b *testing.B, stop func()) {
 	b.Helper()
-	percentiles := load.Percentiles(samples, 50, 99)
+	f.arrive(b)
+	stop()
+	found := f.catchUp(b)
+	check(b, found)
+	percentiles := load.Percentiles(found.FromInsert[warmUpRows:], 50, 99)
 	report(b, milliseconds(percentiles[0]), "p50-ms")
 	report(b, milliseconds(percentiles[1]), "p99-ms")
 }

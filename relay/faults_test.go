@@ -21,9 +21,7 @@ func TestEveryAnswerOfABrokerIsSurvived(t *testing.T) {
 			}
 			t.Run(string(kind)+" "+code.Message, func(t *testing.T) {
 				t.Parallel()
-				cluster := testenv.FakeKafka(t)
-				f := newFixture(t)
-				f.cfg.Brokers = cluster.ListenAddrs()
+				f, cluster := newFixtureWithKafka(t)
 				f.cfg.PublishTimeout = 2 * time.Second
 				f.cfg.RetryMin, f.cfg.RetryMax = 10*time.Millisecond, 100*time.Millisecond
 				f.cfg.MaxAttempts = 2

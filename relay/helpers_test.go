@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/outbox-relay/outbox-relay/internal/pgtable"
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
@@ -27,6 +28,16 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	return newFixtureAt(t, testenv.Database(t))
+}
+
+// newFixtureWithKafka is newFixture with a Kafka in memory of the test's own, for
+// tests that make it fail.
+func newFixtureWithKafka(t *testing.T) (*fixture, *kfake.Cluster) {
+	t.Helper()
+	cluster := testenv.FakeKafka(t)
+	f := newFixture(t)
+	f.cfg.Brokers = cluster.ListenAddrs()
+	return f, cluster
 }
 
 func newFixtureAt(t *testing.T, database string) *fixture {

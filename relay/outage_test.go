@@ -24,9 +24,7 @@ func TestOutageHoldsNothingAndLosesNothing(t *testing.T) {
 	for _, code := range []*kerr.Error{kerr.NotEnoughReplicas, kerr.NotLeaderForPartition, kerr.KafkaStorageError} {
 		t.Run(code.Message, func(t *testing.T) {
 			t.Parallel()
-			cluster := testenv.FakeKafka(t)
-			f := newFixture(t)
-			f.cfg.Brokers = cluster.ListenAddrs()
+			f, cluster := newFixtureWithKafka(t)
 			f.cfg.PublishTimeout = 2 * time.Second
 			topic := testenv.Topic(t, f.cfg.Brokers, 1)
 			consumer := testenv.Consume(t, f.cfg.Brokers, topic)
@@ -70,9 +68,7 @@ func TestOutageHoldsNothingAndLosesNothing(t *testing.T) {
 // again, and nothing is repeated.
 func TestTimeoutAfterTheAppendRepeatsNothing(t *testing.T) {
 	t.Parallel()
-	cluster := testenv.FakeKafka(t)
-	f := newFixture(t)
-	f.cfg.Brokers = cluster.ListenAddrs()
+	f, cluster := newFixtureWithKafka(t)
 	topic := testenv.Topic(t, f.cfg.Brokers, 1)
 	consumer := testenv.Consume(t, f.cfg.Brokers, topic)
 	cluster.Fault(produceFault(kerr.RequestTimedOut, 1))
@@ -87,9 +83,7 @@ func TestTimeoutAfterTheAppendRepeatsNothing(t *testing.T) {
 // all others flow, and nothing of them is repeated.
 func TestTopicOutageStopsAndRepeatsNoOther(t *testing.T) {
 	t.Parallel()
-	cluster := testenv.FakeKafka(t)
-	f := newFixture(t)
-	f.cfg.Brokers = cluster.ListenAddrs()
+	f, cluster := newFixtureWithKafka(t)
 	f.cfg.PublishTimeout = 2 * time.Second
 	good, bad := testenv.Topic(t, f.cfg.Brokers, 1), testenv.Topic(t, f.cfg.Brokers, 1)
 	consumer := testenv.Consume(t, f.cfg.Brokers, good)
@@ -120,9 +114,7 @@ func TestTopicOutageStopsAndRepeatsNoOther(t *testing.T) {
 // Writers need not notify a relay that can do nothing about it.
 func TestBellIsFreeDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	cluster := testenv.FakeKafka(t)
-	f := newFixture(t)
-	f.cfg.Brokers = cluster.ListenAddrs()
+	f, cluster := newFixtureWithKafka(t)
 	topic := testenv.Topic(t, f.cfg.Brokers, 1)
 	f.start(t)
 	testenv.Eventually(t, "the relay sleeps", func() bool { return f.armed(t) })
@@ -133,9 +125,7 @@ func TestBellIsFreeDuringAnOutage(t *testing.T) {
 
 func TestOutageIsNoticedWhileThereIsNothingToPublish(t *testing.T) {
 	t.Parallel()
-	cluster := testenv.FakeKafka(t)
-	f := newFixture(t)
-	f.cfg.Brokers = cluster.ListenAddrs()
+	f, cluster := newFixtureWithKafka(t)
 	r := f.start(t)
 	testenv.Eventually(t, "ready", func() bool { return r.Health().Ready() })
 	cluster.Close()
@@ -146,9 +136,7 @@ func TestOutageIsNoticedWhileThereIsNothingToPublish(t *testing.T) {
 // this one could show that Kafka works, and it must not stay unready for that.
 func TestRelayIsReadyAgainWithNothingLeftToPublish(t *testing.T) {
 	t.Parallel()
-	cluster := testenv.FakeKafka(t)
-	f := newFixture(t)
-	f.cfg.Brokers = cluster.ListenAddrs()
+	f, cluster := newFixtureWithKafka(t)
 	f.cfg.PublishTimeout = 2 * time.Second
 	topic := testenv.Topic(t, f.cfg.Brokers, 1)
 	fault := cluster.Fault(produceFault(kerr.NotEnoughReplicas, -1))
@@ -167,9 +155,7 @@ func TestRelayIsReadyAgainWithNothingLeftToPublish(t *testing.T) {
 // the broker may have it. That must not hold up the worker.
 func TestTopicInDoubtStopsNoOther(t *testing.T) {
 	t.Parallel()
-	cluster := testenv.FakeKafka(t)
-	f := newFixture(t)
-	f.cfg.Brokers = cluster.ListenAddrs()
+	f, cluster := newFixtureWithKafka(t)
 	f.cfg.PublishTimeout = 2 * time.Second
 	good, bad := testenv.Topic(t, f.cfg.Brokers, 1), testenv.Topic(t, f.cfg.Brokers, 1)
 	consumer := testenv.Consume(t, f.cfg.Brokers, good)
@@ -233,9 +219,7 @@ func TestForgottenProducerGoesOn(t *testing.T) {
 	for _, code := range []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch} {
 		t.Run(code.Message, func(t *testing.T) {
 			t.Parallel()
-			cluster := testenv.FakeKafka(t)
-			f := newFixture(t)
-			f.cfg.Brokers = cluster.ListenAddrs()
+			f, cluster := newFixtureWithKafka(t)
 			topic := testenv.Topic(t, f.cfg.Brokers, 1)
 			consumer := testenv.Consume(t, f.cfg.Brokers, topic)
 			r := f.start(t)

@@ -113,14 +113,14 @@ const securedTopic = "shop.order.confirmed"
 
 // secured is a fixture on a Kafka that encrypts, and asks for a login where an
 // option says so.
-func secured(t *testing.T, options ...kfake.Opt) (*fixture, *kfake.Cluster) {
+func secured(t *testing.T, options ...kfake.Opt) *fixture {
 	t.Helper()
 	ca := newAuthority(t)
 	cluster := testenv.FakeKafka(t, append(options, kfake.TLS(ca.server(t, "127.0.0.1")), kfake.SeedTopics(1, securedTopic))...)
 	f := newFixture(t)
 	f.cfg.Brokers = cluster.ListenAddrs()
 	f.cfg.TLS, f.cfg.TLSCAFile = true, ca.file
-	return f, cluster
+	return f
 }
 
 // checkDelivered reads the topic with the relay's own settings.
@@ -157,7 +157,7 @@ func TestLoginOverTLS(t *testing.T) {
 	for mechanism := range mechanisms {
 		t.Run(mechanism, func(t *testing.T) {
 			t.Parallel()
-			f, _ := secured(t, kfake.EnableSASL(), kfake.Superuser(mechanism, "relay", "secret"))
+			f := secured(t, kfake.EnableSASL(), kfake.Superuser(mechanism, "relay", "secret"))
 			f.cfg.SASLMechanism, f.cfg.SASLUsername, f.cfg.SASLPassword = mechanism, "relay", "secret"
 			if err := f.cfg.Validate(); err != nil {
 				t.Fatal(err)
@@ -174,7 +174,7 @@ func TestLoginOverTLS(t *testing.T) {
 func TestFirstEventAfterEveryConnectionWasClosed(t *testing.T) {
 	t.Parallel()
 	listener := &cutListener{}
-	f, _ := secured(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", "relay", "secret"), kfake.ListenFn(listener.listen))
+	f := secured(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", "relay", "secret"), kfake.ListenFn(listener.listen))
 	f.cfg.SASLMechanism, f.cfg.SASLUsername, f.cfg.SASLPassword = "SCRAM-SHA-512", "relay", "secret"
 	r := f.start(t)
 	inserted := testenv.Insert(t, f.pool, testenv.Sequence(securedTopic, 3, "a")...)
@@ -233,7 +233,7 @@ func TestRotatedKafkaCredentialsNeedNoRestart(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(t *testing.T) (f *fixture, rotate func()){
 		"password": func(t *testing.T) (*fixture, func()) {
-			f, _ := secured(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "relay", "new"))
+			f := secured(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "relay", "new"))
 			file := filepath.Join(t.TempDir(), "password")
 			writeFile(t, file, []byte("old\n"))
 			f.cfg.SASLMechanism, f.cfg.SASLUsername, f.cfg.SASLPasswordFile = "SCRAM-SHA-256", "relay", file
@@ -269,7 +269,7 @@ func TestRotatedKafkaCredentialsNeedNoRestart(t *testing.T) {
 
 func TestPreflightTellsWhatTheListenerWants(t *testing.T) {
 	t.Parallel()
-	f, _ := secured(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "relay", "secret"))
+	f := secured(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "relay", "secret"))
 	login := func(c *Config) { c.SASLMechanism, c.SASLUsername, c.SASLPassword = "PLAIN", "relay", "secret" }
 	for want, change := range map[string]func(*Config){
 		`KAFKA_TLS=false, KAFKA_SASL_MECHANISM="PLAIN" and this user`: func(c *Config) { login(c); c.TLS, c.TLSCAFile = false, "" },

@@ -58,9 +58,7 @@ func TestStopsUnderLoadNeitherLoseNorRepeat(t *testing.T) {
 
 func TestShutdownTimeoutIsKeptAndSaid(t *testing.T) {
 	t.Parallel()
-	cluster := testenv.FakeKafka(t)
-	f := newFixture(t)
-	f.cfg.Brokers = cluster.ListenAddrs()
+	f, cluster := newFixtureWithKafka(t)
 	f.cfg.ShutdownTimeout = 200 * time.Millisecond
 	topic := testenv.Topic(t, f.cfg.Brokers, 1)
 	fault := cluster.Fault(produceFault(kerr.NotEnoughReplicas, -1))
