@@ -52,9 +52,14 @@ func TestRealKafkaAwayHoldsNoTransactionAndBlamesNoRow(t *testing.T) {
 	}
 	answered := time.Since(began)
 	f.flow(t, 1)
-	t.Logf("oldest transaction of the relay %s; the first event came %s after the broker's start had begun, which took %s",
-		oldest, time.Since(began), answered)
+	came := time.Since(began)
 	f.drain(t)
+	var marked time.Time
+	if err := f.pool.QueryRow(t.Context(), "SELECT min(published_at) FROM "+table.Sanitize()+" WHERE published_at > $1", began).Scan(&marked); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("oldest transaction of the relay %s; the broker answered %s after its start had begun, the first event was marked after %s, the consumer had it after %s",
+		oldest, answered, marked.Sub(began), came)
 	p.terminate(t)
 
 	if oldest > publishTimeout+time.Second {
