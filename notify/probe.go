@@ -49,11 +49,11 @@ func (d *Doorbell) probe(ctx context.Context) {
 			return
 		}
 		d.heard(ctx, err)
-		if every := d.probeEvery; d.drains(time.Now()) {
-			ticker.Reset(min(every, teamProbe))
-		} else {
-			ticker.Reset(every)
+		every := d.probeEvery
+		if d.drains(time.Now()) {
+			every = min(every, teamProbe)
 		}
+		ticker.Reset(every)
 	}
 }
 

@@ -75,6 +75,11 @@ func (c *cluster) pass(ctx context.Context) error {
 func (c *cluster) isOpen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.gateOpen()
+}
+
+// gateOpen is called with the lock held.
+func (c *cluster) gateOpen() bool {
 	select {
 	case <-c.open:
 		return true
@@ -113,11 +118,9 @@ func (c *cluster) publishFailed(began time.Time, err error) {
 
 // shut is called with the lock held.
 func (c *cluster) shut() {
-	select {
-	case <-c.open:
+	if c.gateOpen() {
 		c.open = make(chan struct{})
 		c.down <- struct{}{} // its slot is free: the prober took it to open the gate
-	default:
 	}
 }
 
@@ -141,12 +144,8 @@ func (c *cluster) publishWorked(ctx context.Context, acked time.Time) {
 func (c *cluster) nothingToPublish(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-c.open:
-		if c.proof {
-			c.recovered(ctx, time.Now())
-		}
-	default:
+	if c.proof && c.gateOpen() {
+		c.recovered(ctx, time.Now())
 	}
 }
 

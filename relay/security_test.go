@@ -2,18 +2,10 @@ package relay
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,99 +19,17 @@ import (
 	"github.com/outbox-relay/outbox-relay/internal/testenv"
 )
 
-// authority signs certificates and stands in a file.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{key: newKey(t), file: filepath.Join(t.TempDir(), "ca.pem")}
-	der := sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, a.key, nil)
-	var err error
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, a.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	return a
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
-
-// server is the TLS side of brokers with a certificate for the address.
-func (a *authority) server(t *testing.T, addr string) *tls.Config {
-	t.Helper()
-	key := newKey(t)
-	der := sign(t, &x509.Certificate{IPAddresses: []net.IP{net.ParseIP(addr)}}, key, a)
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	}
-}
-
-// client writes a certificate and its key.
-func (a *authority) client(t *testing.T, certFile, keyFile string) {
-	t.Helper()
-	key := newKey(t)
-	der := sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "relay"}}, key, a)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	writeFile(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// sign signs by the authority, or by the key itself if there is none.
-func sign(t *testing.T, template *x509.Certificate, key *ecdsa.PrivateKey, by *authority) []byte {
-	t.Helper()
-	template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	parent, signer := template, key
-	if by != nil {
-		parent, signer = by.cert, by.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
-func writeFile(t *testing.T, file string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 const securedTopic = "shop.order.confirmed"
 
 // secured is a fixture on a Kafka that encrypts, and asks for a login where an
 // option says so.
 func secured(t *testing.T, options ...kfake.Opt) *fixture {
 	t.Helper()
-	ca := newAuthority(t)
-	cluster := testenv.FakeKafka(t, append(options, kfake.TLS(ca.server(t, "127.0.0.1")), kfake.SeedTopics(1, securedTopic))...)
+	ca := testenv.NewAuthority(t)
+	cluster := testenv.FakeKafka(t, append(options, kfake.TLS(ca.Server(t, "127.0.0.1")), kfake.SeedTopics(1, securedTopic))...)
 	f := newFixture(t)
 	f.cfg.Brokers = cluster.ListenAddrs()
-	f.cfg.TLS, f.cfg.TLSCAFile = true, ca.file
+	f.cfg.TLS, f.cfg.TLSCAFile = true, ca.File
 	return f
 }
 
@@ -235,22 +145,22 @@ func TestRotatedKafkaCredentialsNeedNoRestart(t *testing.T) {
 		"password": func(t *testing.T) (*fixture, func()) {
 			f := secured(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "relay", "new"))
 			file := filepath.Join(t.TempDir(), "password")
-			writeFile(t, file, []byte("old\n"))
+			testenv.WriteFile(t, file, []byte("old\n"))
 			f.cfg.SASLMechanism, f.cfg.SASLUsername, f.cfg.SASLPasswordFile = "SCRAM-SHA-256", "relay", file
-			return f, func() { writeFile(t, file, []byte("new\n")) }
+			return f, func() { testenv.WriteFile(t, file, []byte("new\n")) }
 		},
 		"certificate": func(t *testing.T) (*fixture, func()) {
-			ca := newAuthority(t)
-			server := ca.server(t, "127.0.0.1")
-			server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, ca.pool()
+			ca := testenv.NewAuthority(t)
+			server := ca.Server(t, "127.0.0.1")
+			server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
 			cluster := testenv.FakeKafka(t, kfake.TLS(server), kfake.SeedTopics(1, securedTopic))
 			f := newFixture(t)
 			f.cfg.Brokers = cluster.ListenAddrs()
 			dir := t.TempDir()
-			f.cfg.TLS, f.cfg.TLSCAFile = true, ca.file
+			f.cfg.TLS, f.cfg.TLSCAFile = true, ca.File
 			f.cfg.TLSCertFile, f.cfg.TLSKeyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-			newAuthority(t).client(t, f.cfg.TLSCertFile, f.cfg.TLSKeyFile)
-			return f, func() { ca.client(t, f.cfg.TLSCertFile, f.cfg.TLSKeyFile) }
+			testenv.NewAuthority(t).Client(t, f.cfg.TLSCertFile, f.cfg.TLSKeyFile)
+			return f, func() { ca.Client(t, f.cfg.TLSCertFile, f.cfg.TLSKeyFile) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,12 +185,12 @@ func TestPreflightTellsWhatTheListenerWants(t *testing.T) {
 		`KAFKA_TLS=false, KAFKA_SASL_MECHANISM="PLAIN" and this user`: func(c *Config) { login(c); c.TLS, c.TLSCAFile = false, "" },
 		`KAFKA_TLS=true, KAFKA_SASL_MECHANISM=""`:                     func(*Config) {},
 		`KAFKA_SASL_MECHANISM="PLAIN" and this user`:                  func(c *Config) { login(c); c.SASLPassword = "wrong" },
-		"KAFKA_TLS_CA_FILE":                            func(c *Config) { login(c); c.TLSCAFile = newAuthority(t).file },
+		"KAFKA_TLS_CA_FILE":                            func(c *Config) { login(c); c.TLSCAFile = testenv.NewAuthority(t).File },
 		`KAFKA_TLS=true, KAFKA_SASL_MECHANISM="PLAIN"`: func(c *Config) { login(c); c.Brokers = testenv.FakeKafka(t).ListenAddrs() },
 		"are for other names than KAFKA_BROKERS": func(c *Config) {
-			ca := newAuthority(t)
+			ca := testenv.NewAuthority(t)
 			login(c)
-			c.Brokers, c.TLSCAFile = testenv.FakeKafka(t, kfake.TLS(ca.server(t, "192.0.2.1"))).ListenAddrs(), ca.file
+			c.Brokers, c.TLSCAFile = testenv.FakeKafka(t, kfake.TLS(ca.Server(t, "192.0.2.1"))).ListenAddrs(), ca.File
 		},
 	} {
 		cfg := f.cfg

@@ -84,12 +84,13 @@ func (w *waits) topicOnTrial(topic string) {
 
 // published ends the waits that these events show to be over. A topic of which
 // other records failed goes on waiting.
-func (w *waits) published(events []event, failedTopics map[string]bool) {
+func (w *waits) published(events []event, d *delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.topics) == 0 {
-		return
+		return // mostly, and at little cost
 	}
+	failedTopics := d.failedTopics()
 	for i := range events {
 		e := &events[i]
 		if x, known := w.topics[e.topic]; known && !failedTopics[e.topic] {

@@ -386,7 +386,7 @@ func (w *worker) settle(work context.Context, d *delivery) {
 			return
 		}
 		w.r.metrics.eventsPublished(o.acked, acked)
-		w.r.waits.published(o.acked, d.failedTopics())
+		w.r.waits.published(o.acked, d)
 		// It works, if slowly. The next one is given its full time.
 		w.r.cluster.publishWorked(work, acked)
 	})
@@ -419,7 +419,7 @@ func (w *worker) markLate(ctx context.Context, acked []event) bool {
 func (w *worker) conclude(ctx context.Context, d *delivery, o outcome, acked time.Time) {
 	w.r.metrics.eventsPublished(o.acked, acked)
 	w.r.metrics.failed(o)
-	w.r.waits.published(o.acked, d.failedTopics())
+	w.r.waits.published(o.acked, d)
 
 	topics := o.topics
 	switch {
