@@ -32,7 +32,7 @@ type cluster struct {
 	refuted  time.Time // when a publish last failed
 	trials   int       // publishes that failed in a row
 	contact  time.Time // of the last publish or ping that worked
-	proven   time.Time // when a publish last ended an outage
+	ended    time.Time // when an outage was last over
 }
 
 const (
@@ -103,12 +103,12 @@ func (c *cluster) trial() (limit time.Duration, onTrial bool) {
 // What is reported is what the next ping finds, since a publish that timed out
 // does not know why; and err, if the ping finds nothing.
 //
-// A publish that began before another one ended the outage tells of that outage
-// still, and changes nothing.
+// A publish that began before an outage was over tells of that outage still, and
+// changes nothing.
 func (c *cluster) publishFailed(began time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if began.Before(c.proven) {
+	if began.Before(c.ended) {
 		return
 	}
 	c.proof, c.cause, c.refuted = true, err, time.Now()
@@ -133,7 +133,7 @@ func (c *cluster) publishWorked(ctx context.Context, acked time.Time) {
 		return
 	}
 	if c.proof {
-		c.proven = acked
+		c.ended = acked
 	}
 	c.recovered(ctx, acked)
 }
@@ -206,6 +206,7 @@ func (c *cluster) probe(ctx context.Context) {
 		if c.proof {
 			c.failed(ctx, c.cause)
 		} else {
+			c.ended = time.Now()
 			c.works(ctx)
 		}
 		close(c.open)
@@ -227,13 +228,19 @@ func (c *cluster) probeIdle(ctx context.Context) {
 	}
 	c.mu.Lock()
 	c.contact = time.Now()
-	if err != nil {
-		c.shut()
-	}
 	c.mu.Unlock()
 	if err != nil {
-		c.failed(ctx, err)
+		c.unreachable(ctx, err)
 	}
+}
+
+// unreachable shuts the gate until a ping works. No publish has failed yet, so
+// that none has to prove the recovery.
+func (c *cluster) unreachable(ctx context.Context, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut()
+	c.failed(ctx, err)
 }
 
 func (c *cluster) ping(ctx context.Context) error {

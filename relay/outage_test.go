@@ -204,10 +204,19 @@ func TestPublishFromBeforeTheRecoveryIsNoOutage(t *testing.T) {
 		t.Error("what was acknowledged before the failure has ended the outage")
 	}
 	c.publishWorked(t.Context(), time.Now())
-	c.publishFailed(began, errNotSent)
-	if up, reason := r.kafka.state(); !up || !c.isOpen() {
-		t.Errorf("a publish from before the recovery shut the gate: %s", reason)
+	stayUp := func(recovery string) {
+		c.publishFailed(began, errNotSent)
+		if up, reason := r.kafka.state(); !up || !c.isOpen() {
+			t.Errorf("a publish from before the recovery, which was told by %s, shut the gate: %s", recovery, reason)
+		}
 	}
+	stayUp("a publish")
+
+	began = time.Now()
+	c.unreachable(t.Context(), errNotSent)
+	testenv.Eventually(t, "a ping opens the gate", func() bool { up, _ := r.kafka.state(); return up && c.isOpen() })
+	stayUp("a ping")
+
 	c.publishFailed(time.Now(), errNotSent)
 	testenv.Eventually(t, "the next outage is told", down)
 }
