@@ -25,11 +25,11 @@ type cluster struct {
 
 	mu       sync.Mutex
 	open     chan struct{} // closed while the gate is open
-	proof    bool          // a publish failed; only one that succeeds shows recovery
+	proof    bool          // a publish or an idle ping failed; only a publish shows recovery
 	cause    error         // of that failure
 	down     chan struct{} // one slot: the gate was shut
 	attempts int
-	refuted  time.Time // when a publish last failed
+	refuted  time.Time // when one of them last failed
 	trials   int       // publishes that failed in a row
 	contact  time.Time // of the last publish or ping that worked
 	ended    time.Time // when an outage was last over
@@ -111,13 +111,14 @@ func (c *cluster) publishFailed(began time.Time, err error) {
 	if began.Before(c.ended) {
 		return
 	}
-	c.proof, c.cause, c.refuted = true, err, time.Now()
 	c.trials++
-	c.shut()
+	c.refute(err)
 }
 
-// shut is called with the lock held.
-func (c *cluster) shut() {
+// refute wants a proof from now on, and shuts the gate until the cluster
+// answers. It is called with the lock held.
+func (c *cluster) refute(err error) {
+	c.proof, c.cause, c.refuted = true, err, time.Now()
 	if c.gateOpen() {
 		c.open = make(chan struct{})
 		c.down <- struct{}{} // its slot is free: the prober took it to open the gate
@@ -131,9 +132,6 @@ func (c *cluster) publishWorked(ctx context.Context, acked time.Time) {
 	defer c.mu.Unlock()
 	if acked.Before(c.refuted) {
 		return
-	}
-	if c.proof {
-		c.ended = acked
 	}
 	c.recovered(ctx, acked)
 }
@@ -151,6 +149,9 @@ func (c *cluster) nothingToPublish(ctx context.Context) {
 
 // recovered is called with the lock held.
 func (c *cluster) recovered(ctx context.Context, at time.Time) {
+	if c.proof {
+		c.ended = at
+	}
 	c.proof, c.contact = false, at
 	c.attempts, c.trials = 0, 0
 	c.works(ctx)
@@ -206,7 +207,6 @@ func (c *cluster) probe(ctx context.Context) {
 		if c.proof {
 			c.failed(ctx, c.cause)
 		} else {
-			c.ended = time.Now()
 			c.works(ctx)
 		}
 		close(c.open)
@@ -234,12 +234,13 @@ func (c *cluster) probeIdle(ctx context.Context) {
 	}
 }
 
-// unreachable shuts the gate until a ping works. No publish has failed yet, so
-// that none has to prove the recovery.
+// unreachable is an outage that no publish has met yet. One has to prove the
+// recovery nevertheless: a broker that starts answers pings before it takes
+// records.
 func (c *cluster) unreachable(ctx context.Context, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shut()
+	c.refute(err)
 	c.failed(ctx, err)
 }
 
