@@ -10,7 +10,10 @@ package realkafka
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	_ "embed"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -41,12 +44,28 @@ type Options struct {
 	// Log receives the broker's output, warnings and worse. The default
 	// discards it; errors carry its end in any case.
 	Log io.Writer
+	// Secured adds a listener with TLS and SASL to the plain one.
+	Secured *Secured
+}
+
+// Secured is a listener that encrypts and asks for a login: SCRAM of the users
+// that are made through the plain one, or PLAIN of the one user here.
+type Secured struct {
+	Certificate    tls.Certificate // for 127.0.0.1
+	User, Password string
+	// MaxIdle is how long a connection, of either listener, may be quiet before
+	// the broker closes it.
+	MaxIdle time.Duration
 }
 
 // Command is what the child needs to run a broker.
 type Command struct {
-	Java, Jars string
-	Port       int
+	Java, Jars  string
+	Port        int
+	SecuredPort int // 0 is none
+	Keystore    []byte
+	Login       string
+	MaxIdle     time.Duration
 }
 
 // State is what the child tells its parent about the broker.
@@ -54,8 +73,8 @@ type State struct{ PID int }
 
 // Broker is a Kafka broker.
 type Broker struct {
-	keeper *keeper.Keeper
-	port   int
+	keeper            *keeper.Keeper
+	port, securedPort int
 
 	mu  sync.Mutex
 	pid int
@@ -95,12 +114,18 @@ func start(ctx context.Context, o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	command := Command{Java: program, Jars: jars, Port: port}
+	if o.Secured != nil {
+		if err := command.secure(o.Secured); err != nil {
+			return nil, err
+		}
+	}
 	k, err := keeper.Start(role, o.Log)
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{keeper: k, port: port}
-	err = b.call(ctx, "Start", Command{program, jars, port})
+	b := &Broker{keeper: k, port: port, securedPort: command.SecuredPort}
+	err = b.call(ctx, "Start", command)
 	if err == nil {
 		err = b.waitReady(ctx)
 	}
@@ -110,9 +135,31 @@ func start(ctx context.Context, o Options) (*Broker, error) {
 	return b, nil
 }
 
+func (c *Command) secure(s *Secured) (err error) {
+	if c.SecuredPort, err = keeper.FreePort(); err != nil {
+		return err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(s.Certificate.PrivateKey)
+	if err != nil {
+		return fmt.Errorf("encode key of TLS listener: %w", err)
+	}
+	c.Keystore = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	for _, der := range s.Certificate.Certificate {
+		c.Keystore = append(c.Keystore, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	c.Login = fmt.Sprintf("user_%s=%q", s.User, s.Password)
+	c.MaxIdle = s.MaxIdle
+	return nil
+}
+
 // Addr returns the broker's address as host:port. It stays the same over a
 // restart.
 func (b *Broker) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port)) }
+
+// SecuredAddr is the address of the listener that [Secured] describes.
+func (b *Broker) SecuredAddr() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.securedPort))
+}
 
 // PID returns the process id of the broker, which changes with every restart.
 func (b *Broker) PID() int {

@@ -20,6 +20,18 @@ import (
 //go:embed server.properties
 var serverProperties []byte
 
+// securedProperties wants the file of key and certificate, the login that PLAIN
+// accepts, and the milliseconds after which a quiet connection is closed.
+const securedProperties = `
+listener.name.secured.ssl.keystore.type=PEM
+listener.name.secured.ssl.keystore.location=%s
+listener.name.secured.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.secured.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required %s;
+listener.name.secured.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secured.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+connections.max.idle.ms=%d
+`
+
 // orderlyTimeout bounds an orderly stop, after which the broker is killed.
 const orderlyTimeout = 30 * time.Second
 
@@ -96,9 +108,18 @@ func (s *service) writeFiles() error {
 	if err != nil {
 		return err
 	}
+	clients := fmt.Sprintf("PLAINTEXT://127.0.0.1:%d", s.command.Port)
+	var secured string
+	if s.command.SecuredPort != 0 {
+		clients += fmt.Sprintf(",SECURED://127.0.0.1:%d", s.command.SecuredPort)
+		secured = fmt.Sprintf(securedProperties, s.path("keystore.pem"), s.command.Login, s.command.MaxIdle.Milliseconds())
+		if err := os.WriteFile(s.path("keystore.pem"), s.command.Keystore, 0o600); err != nil {
+			return fmt.Errorf("write key of TLS listener: %w", err)
+		}
+	}
 	properties := fmt.Appendf(serverProperties,
-		"listeners=PLAINTEXT://127.0.0.1:%[1]d,CONTROLLER://127.0.0.1:%[2]d\nadvertised.listeners=PLAINTEXT://127.0.0.1:%[1]d\ncontroller.quorum.voters=1@127.0.0.1:%[2]d\nlog.dirs=%[3]s\n",
-		s.command.Port, controller, s.path("data"))
+		"listeners=%[1]s,CONTROLLER://127.0.0.1:%[2]d\nadvertised.listeners=%[1]s\ncontroller.quorum.voters=1@127.0.0.1:%[2]d\nlog.dirs=%[3]s\n%[4]s",
+		clients, controller, s.path("data"), secured)
 	if err := os.WriteFile(s.path("server.properties"), properties, 0o644); err != nil {
 		return fmt.Errorf("write settings: %w", err)
 	}

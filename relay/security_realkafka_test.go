@@ -1,0 +1,150 @@
+//go:build realkafka
+
+// These tests need a broker with TLS and logins of its own; make test-kafka
+// starts one.
+
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/outbox-relay/outbox-relay/internal/realkafka"
+	"github.com/outbox-relay/outbox-relay/internal/testenv"
+)
+
+func TestRealKafkaWithTLSAndLogin(t *testing.T) {
+	t.Parallel()
+	const maxIdle = time.Second
+	ca := testenv.NewAuthority(t)
+	broker, err := realkafka.Start(t.Context(), realkafka.Options{Secured: &realkafka.Secured{
+		Certificate: ca.Server(t, "127.0.0.1").Certificates[0], User: "relay", Password: "secret", MaxIdle: maxIdle,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := broker.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scram := func(t *testing.T, user, password string) {
+		t.Helper()
+		for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} { // one of a user in a request
+			upsert := kadm.UpsertSCRAM{User: user, Mechanism: mechanism, Iterations: 8192, Password: password}
+			altered, err := admin(t, []string{broker.Addr()}).AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{upsert})
+			if err == nil {
+				err = altered.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	prepare := func(t *testing.T, mechanism string) (f *fixture, topic string) {
+		t.Helper()
+		f = newFixture(t)
+		f.cfg.Brokers, f.cfg.TLS, f.cfg.TLSCAFile = []string{broker.SecuredAddr()}, true, ca.File
+		f.cfg.SASLMechanism, f.cfg.SASLUsername, f.cfg.SASLPassword = mechanism, "relay", "secret"
+		return f, testenv.Topic(t, []string{broker.Addr()}, 1)
+	}
+	delivered := func(t *testing.T, topic string, n int) *testenv.Consumer {
+		t.Helper()
+		consumer := testenv.Consume(t, []string{broker.Addr()}, topic)
+		consumer.WaitFor(t, n)
+		return consumer
+	}
+	scram(t, "relay", "secret")
+
+	// First, while no other connection is there to be counted.
+	t.Run("after quiet", func(t *testing.T) {
+		f, topic := prepare(t, "SCRAM-SHA-512")
+		f.start(t)
+		inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 5, "a")...)
+		f.waitDrained(t)
+		testenv.Eventually(t, "the broker closed every connection", func() bool { return connections(t, broker.SecuredAddr()) == 0 })
+
+		began := time.Now()
+		inserted = append(inserted, testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: "a", Payload: testenv.Payload(6)})...)
+		f.waitDrained(t)
+		t.Logf("marked after %s", time.Since(began))
+		delivered(t, topic, len(inserted)).CheckOnce(t, inserted)
+	})
+
+	for mechanism := range mechanisms {
+		t.Run(mechanism, func(t *testing.T) {
+			t.Parallel()
+			f, topic := prepare(t, mechanism)
+			f.start(t)
+			inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 20, "a")...)
+			f.waitDrained(t)
+			delivered(t, topic, len(inserted)).CheckOnce(t, inserted)
+		})
+		t.Run(mechanism+" refuses", func(t *testing.T) {
+			t.Parallel()
+			f, _ := prepare(t, mechanism)
+			f.cfg.SASLPassword = "mistaken"
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			found := checkKafka(ctx, &f.cfg, nil, slog.New(slog.DiscardHandler))
+			if ctx.Err() != nil {
+				t.Error("a refused login was tried until the end of the time")
+			}
+			if len(found.Faults) != 1 || !strings.Contains(found.Faults[0].Error(), "KAFKA_SASL_USERNAME and the password") ||
+				strings.Contains(found.Faults[0].Error(), "mistaken") {
+				t.Errorf("found %v", found.Faults)
+			}
+		})
+	}
+	t.Run("password is rotated", func(t *testing.T) {
+		t.Parallel()
+		f, topic := prepare(t, "SCRAM-SHA-512")
+		file := filepath.Join(t.TempDir(), "password")
+		testenv.WriteFile(t, file, []byte("first\n"))
+		scram(t, "rotated", "first")
+		f.cfg.SASLUsername, f.cfg.SASLPassword, f.cfg.SASLPasswordFile = "rotated", "", file
+		f.start(t)
+		inserted := testenv.Insert(t, f.pool, testenv.Sequence(topic, 5, "a")...)
+		f.waitDrained(t)
+
+		scram(t, "rotated", "second")
+		f.log.WaitFor(t, `server refuses, nothing is lost and it is tried until it works: "relay check" tells what to do`)
+		inserted = append(inserted, testenv.Insert(t, f.pool, testenv.Event{Topic: topic, Key: "a", Payload: testenv.Payload(6)})...)
+		testenv.WriteFile(t, file, []byte("second\n"))
+		f.waitDrained(t)
+		f.log.WaitFor(t, "server available again")
+		delivered(t, topic, len(inserted)).CheckAtLeastOnce(t, inserted)
+	})
+}
+
+// connections counts those of this machine to the address.
+func connections(t *testing.T, addr string) (n int) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(addr)
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const established = "01"
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line) // slot, local and remote address, state
+		if strings.HasSuffix(fields[2], fmt.Sprintf(":%04X", number)) && fields[3] == established {
+			n++
+		}
+	}
+	return n
+}
