@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -108,6 +110,55 @@ func BenchmarkMissingTopic(b *testing.B) {
 			f.reportLatency(b, stop)
 		})
 	}
+}
+
+// BenchmarkRemoval measures the latency at 200 events/s while nothing is removed
+// from a table of many published rows, and while the statement of the README
+// removes them without a pause between its batches.
+func BenchmarkRemoval(b *testing.B) {
+	const enoughPerSecond = 50_000 // more than can be removed
+	for _, removing := range []bool{false, true} {
+		b.Run(fmt.Sprintf("removing=%t", removing), func(b *testing.B) {
+			o := newOutbox(b)
+			rows := b.N * int(enoughPerSecond*passLength(b).Seconds())
+			o.fill(b, nil, backlog{rows: rows, keys: 1000, keyPrefix: "old-", topic: o.topic, published: true})
+			f := o.startFlow(b, load.NewLedger(), nil)
+			r, stop := f.relay(b, func(*relay.Config) {})
+			awaitReady(b, r)
+			f.warmUp(b)
+
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			var removed int64
+			var group errgroup.Group
+			began := time.Now()
+			if removing {
+				group.Go(func() (err error) {
+					removed, err = remove(ctx, o.pool, testenv.RemovalStatement(b, "0"))
+					return err
+				})
+			}
+			f.write(b, f.writer(b, troubleRate, b.N*int(troubleRate*passLength(b).Seconds())))
+			cancel()
+			if err := group.Wait(); err != nil {
+				b.Fatalf("remove published rows: %v", err)
+			}
+			report(b, float64(removed)/time.Since(began).Seconds(), "removed/s")
+			f.reportLatency(b, stop)
+		})
+	}
+}
+
+// remove repeats the statement until ctx ends, and returns how many rows it took.
+func remove(ctx context.Context, pool *pgxpool.Pool, statement string) (rows int64, err error) {
+	for ctx.Err() == nil {
+		tag, err := pool.Exec(context.WithoutCancel(ctx), statement)
+		if err != nil {
+			return rows, err
+		}
+		rows += tag.RowsAffected()
+	}
+	return rows, nil
 }
 
 // BenchmarkOversized measures the latency of 200 events/s beside one that their

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -12,16 +11,7 @@ import (
 // while they are being published.
 func TestRemovalOfOldRowsTouchesNothingElse(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(readme), "```sql\nDELETE FROM outbox_event")
-	statement, _, found := strings.Cut(after, "```")
-	if !found {
-		t.Fatal("README.md does not say how to remove old rows")
-	}
-	remove := strings.Replace("DELETE FROM outbox_event"+statement, "interval '7 days'", "interval '0'", 1)
+	remove := testenv.RemovalStatement(t, "0")
 
 	f := newFixture(t)
 	topic := testenv.Topic(t, f.cfg.Brokers, 2, "max.message.bytes=20000")

@@ -3,6 +3,8 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -142,4 +144,21 @@ func (e Event) values() [7]string {
 		e.Topic,
 		e.Key,
 	}
+}
+
+// RemovalStatement is what the README removes old rows with, for another age than
+// the one there. It reads the README for a package one folder below it.
+func RemovalStatement(tb testing.TB, age string) string {
+	tb.Helper()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const begin, readmeAge = "DELETE FROM outbox_event", "interval '7 days'"
+	_, after, _ := strings.Cut(string(readme), "```sql\n"+begin)
+	statement, _, found := strings.Cut(after, "```")
+	if !found || !strings.Contains(statement, readmeAge) {
+		tb.Fatal("README.md does not say how to remove old rows")
+	}
+	return begin + strings.Replace(statement, readmeAge, "interval '"+age+"'", 1)
 }
