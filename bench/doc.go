@@ -62,6 +62,7 @@
 //     200000 shows whether it is bounded.
 //   - BENCH_FROZEN_ROWS: how many rows the frozen relay of Fairness holds, 5000, or
 //     a list, as in 500,5000,20000.
+//   - BENCH_REMOVAL_RATE: rows/s that Removal removes, 20000.
 //   - BENCH_START_WAITING, BENCH_START_PUBLISHED: rows of Start, 20000 and 100000.
 //   - RELAY_... and KAFKA_...: the relay's own settings, so that any of them can
 //     be put to the test, as in RELAY_NOTIFY=always.

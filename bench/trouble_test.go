@@ -114,14 +114,15 @@ func BenchmarkMissingTopic(b *testing.B) {
 
 // BenchmarkRemoval measures the latency at 200 events/s while nothing is removed
 // from a table of many published rows, and while the statement of the README
-// removes them without a pause between its batches.
+// removes them, BENCH_REMOVAL_RATE rows/s in its batches of 1,000.
 func BenchmarkRemoval(b *testing.B) {
-	const enoughPerSecond = 50_000 // more than can be removed
+	const batch = 1000
+	rate := setting(b, "BENCH_REMOVAL_RATE", 20_000)
 	for _, removing := range []bool{false, true} {
 		b.Run(fmt.Sprintf("removing=%t", removing), func(b *testing.B) {
 			o := newOutbox(b)
-			rows := b.N * int(enoughPerSecond*passLength(b).Seconds())
-			o.fill(b, nil, backlog{rows: rows, keys: 1000, keyPrefix: "old-", topic: o.topic, published: true})
+			seconds := b.N * int(passLength(b).Seconds())
+			o.fill(b, nil, backlog{rows: 2 * rate * seconds, keys: 1000, keyPrefix: "old-", topic: o.topic, published: true})
 			f := o.startFlow(b, load.NewLedger(), nil)
 			r, stop := f.relay(b, func(*relay.Config) {})
 			awaitReady(b, r)
@@ -133,12 +134,13 @@ func BenchmarkRemoval(b *testing.B) {
 			var group errgroup.Group
 			began := time.Now()
 			if removing {
+				pace := time.Second * batch / time.Duration(rate)
 				group.Go(func() (err error) {
-					removed, err = remove(ctx, o.pool, testenv.RemovalStatement(b, "0"))
+					removed, err = remove(ctx, o.pool, testenv.RemovalStatement(b, "0"), pace)
 					return err
 				})
 			}
-			f.write(b, f.writer(b, troubleRate, b.N*int(troubleRate*passLength(b).Seconds())))
+			f.write(b, f.writer(b, troubleRate, troubleRate*seconds))
 			cancel()
 			if err := group.Wait(); err != nil {
 				b.Fatalf("remove published rows: %v", err)
@@ -149,14 +151,21 @@ func BenchmarkRemoval(b *testing.B) {
 	}
 }
 
-// remove repeats the statement until ctx ends, and returns how many rows it took.
-func remove(ctx context.Context, pool *pgxpool.Pool, statement string) (rows int64, err error) {
+// remove executes the statement once in each pace until ctx ends, and returns how
+// many rows it took.
+func remove(ctx context.Context, pool *pgxpool.Pool, statement string, pace time.Duration) (rows int64, err error) {
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
 	for ctx.Err() == nil {
 		tag, err := pool.Exec(context.WithoutCancel(ctx), statement)
 		if err != nil {
 			return rows, err
 		}
 		rows += tag.RowsAffected()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
 	}
 	return rows, nil
 }

@@ -17,22 +17,29 @@ import (
 	"github.com/outbox-relay/outbox-relay/relay"
 )
 
-// A slice is long against a commit, and short against the moods of a machine.
-// What is committed during its lead-in does not count: an adaptive relay needs
-// up to 100 ms of a sudden load to release the bell.
-const (
-	leadIn = 250 * time.Millisecond
-	slice  = leadIn + 250*time.Millisecond
+// slice is how long one table is written before it is the other's turn: long
+// against a commit, short against the moods of a machine. What is committed
+// during its lead-in does not count.
+type slice struct{ leadIn, counted time.Duration }
+
+var (
+	short = slice{25 * time.Millisecond, 100 * time.Millisecond}
+	// long leaves an adaptive relay the 100 ms of a sudden load that it needs to
+	// release the bell.
+	long = slice{250 * time.Millisecond, 250 * time.Millisecond}
 )
+
+func (s slice) length() time.Duration { return s.leadIn + s.counted }
 
 // BenchmarkWriters measures what the doorbell costs those who write: commits/s
 // of transactions without a pause between them, in turn with those on a table
 // without trigger.
 //
 // With transaction=business a transaction is what a service commits: a row of
-// its own and the outbox row, from BEGIN to COMMIT in one round trip, which is
-// the least that such a transaction can cost. With transaction=bare it is
-// nothing but the INSERT of the outbox row, the worst case for the trigger.
+// its own and the outbox row, statement by statement. With transaction=pipelined
+// the same goes from BEGIN to COMMIT in one round trip, which is the least that it
+// can cost. With transaction=bare it is nothing but the INSERT of the outbox row,
+// the worst case for the trigger.
 //
 // In the first four cases no relay runs, so that the trigger alone makes the
 // difference:
@@ -52,14 +59,14 @@ const (
 //   - relay=adaptive: the bell is held and released as the rate demands.
 //   - relay=always: the bell is held throughout.
 func BenchmarkWriters(b *testing.B) {
-	for _, shape := range []transaction{bare, business} {
+	for _, shape := range []transaction{bare, pipelined, business} {
 		b.Run("no-trigger/transaction="+string(shape), func(b *testing.B) {
 			plain := newOutbox(b).withoutTrigger(b)
-			benchmarkWriters(b, shape, plain, plain)
+			benchmarkWriters(b, short, shape, plain, plain)
 		})
 		b.Run("awake/transaction="+string(shape), func(b *testing.B) {
 			o := newOutbox(b)
-			benchmarkWriters(b, shape, o, o.withoutTrigger(b))
+			benchmarkWriters(b, short, shape, o, o.withoutTrigger(b))
 		})
 	}
 	b.Run("never/transaction=bare", func(b *testing.B) {
@@ -69,12 +76,12 @@ func BenchmarkWriters(b *testing.B) {
 		if _, err := o.pool.Exec(b.Context(), never); err != nil {
 			b.Fatal(err)
 		}
-		benchmarkWriters(b, bare, o, o.withoutTrigger(b))
+		benchmarkWriters(b, short, bare, o, o.withoutTrigger(b))
 	})
 	b.Run("asleep/transaction=bare", func(b *testing.B) {
 		o := newOutbox(b)
 		o.holdBell(b)
-		benchmarkWriters(b, bare, o, o.withoutTrigger(b))
+		benchmarkWriters(b, short, bare, o, o.withoutTrigger(b))
 	})
 	for _, mode := range []notify.Mode{notify.Adaptive, notify.Always} {
 		b.Run("relay="+string(mode)+"/transaction=bare", func(b *testing.B) {
@@ -82,7 +89,7 @@ func BenchmarkWriters(b *testing.B) {
 			plain := o.withoutTrigger(b)
 			stop := o.relayInMode(b, mode)
 			stopPlain := plain.relayInMode(b, notify.Off)
-			benchmarkWriters(b, bare, o, plain)
+			benchmarkWriters(b, long, bare, o, plain)
 
 			o.awaitMarked(b)
 			plain.awaitMarked(b)
@@ -136,12 +143,12 @@ func (o *outbox) holdBell(b *testing.B) {
 
 // benchmarkWriters alternates slices on both outboxes. Which comes first changes,
 // so that a drift of the machine favours neither.
-func benchmarkWriters(b *testing.B, shape transaction, o, plain *outbox) {
+func benchmarkWriters(b *testing.B, turn slice, shape transaction, o, plain *outbox) {
 	crowd := newCrowd(b, o.cfg.DatabaseURL)
 	inserts := [2]load.InsertFunc{shape.insert(b, o), shape.insert(b, plain)}
 	// write commits for one slice, and returns the commits/s in it.
 	write := func(i int) float64 {
-		n, took, err := crowd.write(b.Context(), inserts[i], [2]*outbox{o, plain}[i].topic, payloadBytes(b))
+		n, took, err := crowd.write(b.Context(), turn, inserts[i], [2]*outbox{o, plain}[i].topic, payloadBytes(b))
 		if err != nil {
 			b.Fatalf("write without pause: %v", err)
 		}
@@ -152,7 +159,7 @@ func benchmarkWriters(b *testing.B, shape transaction, o, plain *outbox) {
 	var perSecond [2][]float64
 	var ratios []float64
 	b.ResetTimer()
-	for pair := range b.N * max(1, int(passLength(b)/(2*slice))) {
+	for pair := range b.N * max(1, int(passLength(b)/(2*turn.length()))) {
 		var now [2]float64
 		now[pair%2] = write(pair % 2)
 		now[1-pair%2] = write(1 - pair%2)
@@ -193,14 +200,14 @@ func newCrowd(b *testing.B, url string) crowd {
 
 // write commits as fast as it goes for one slice, and returns how many commits
 // there were after the lead-in and how long they really took.
-func (c crowd) write(ctx context.Context, insert load.InsertFunc, topic string, payload int) (commits int, took time.Duration, err error) {
+func (c crowd) write(ctx context.Context, turn slice, insert load.InsertFunc, topic string, payload int) (commits int, took time.Duration, err error) {
 	counts := make([]int, len(c))
 	began := time.Now()
 	var group errgroup.Group
 	for i, conn := range c {
 		event := load.Event{Key: fmt.Sprintf("key-%03d", i+1), Topic: topic, PayloadSize: payload}
 		group.Go(func() (err error) {
-			for time.Since(began) < slice {
+			for time.Since(began) < turn.length() {
 				if event.ID, err = uuid.NewV7(); err != nil {
 					return err
 				}
@@ -208,7 +215,7 @@ func (c crowd) write(ctx context.Context, insert load.InsertFunc, topic string, 
 				if err = insert(ctx, conn, event); err != nil {
 					return err
 				}
-				if time.Since(began) > leadIn {
+				if time.Since(began) > turn.leadIn {
 					counts[i]++
 				}
 			}
@@ -216,7 +223,7 @@ func (c crowd) write(ctx context.Context, insert load.InsertFunc, topic string, 
 		})
 	}
 	err = group.Wait()
-	took = time.Since(began) - leadIn
+	took = time.Since(began) - turn.leadIn
 	for _, n := range counts {
 		commits += n
 	}
