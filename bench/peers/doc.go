@@ -10,7 +10,8 @@
 // starts ends with it, and it leaves databases and topics as they were.
 //
 // Each contender gets a new database and goes through the same: warm-up, rest,
-// latency at each rate, writers without pause, backlog. The report says how each
+// latency at each rate, writers without pause, backlog. A rehearsal of all of it
+// with the naive relay comes first and does not count. The report says how each
 // is measured. A contender that ends, or that lets nothing out for a minute,
 // fails the run; the error names its log, which is then kept.
 //
@@ -30,7 +31,7 @@
 //   - PEERS_OUT: folder of the report, docs/bench.
 //   - RELAY_...: settings of this relay, but for RELAY_LISTEN_URL.
 //
-// A full run takes about 18 minutes. One of a minute or two, to see that
+// A full run takes about 20 minutes. One of two minutes, to see that
 // everything works, whose figures mean little:
 //
 //	PEERS=relay,debezium-10 PEERS_SECONDS=3 PEERS_DRAIN_ROWS=5000 PEERS_WARMUP=3000 PEERS_OUT=peers make bench-peers

@@ -59,18 +59,22 @@ func runAll(ctx context.Context, say io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	var results []result
+	order := []contender{rehearsal}
 	for _, name := range cfg.Peers {
 		i := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
-		fmt.Fprintln(say, contenders[i].title)
-		r, err := measure(ctx, cfg, s, dir, contenders[i], say)
+		order = append(order, contenders[i])
+	}
+	var results []result
+	for _, c := range order {
+		fmt.Fprintln(say, c.title)
+		r, err := measure(ctx, cfg, s, dir, c, say)
 		if err != nil {
 			failed = ctx.Err() == nil
 			return err
 		}
 		results = append(results, r)
 	}
-	if err := writeReport(cfg, about, results); err != nil {
+	if err := writeReport(cfg, about, results[1:]); err != nil {
 		return err
 	}
 	fmt.Fprintf(say, "wrote %s after %s\n", cfg.Out, time.Since(began).Round(time.Second))

@@ -45,11 +45,7 @@ func startServers(ctx context.Context, dir string) (*servers, error) {
 		s.databaseURL, s.postgres = server.URL(), server.PID()
 		s.stops = append(s.stops, server.Stop)
 	}
-	err := s.start(ctx, dir)
-	if err == nil {
-		err = warmKafka(ctx, s.brokers)
-	}
-	if err != nil {
+	if err := s.start(ctx, dir); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
