@@ -222,6 +222,22 @@ func TestPublishFromBeforeTheRecoveryIsNoOutage(t *testing.T) {
 	testenv.Eventually(t, "the next outage is told", down)
 }
 
+// A relay at rest publishes nothing that could prove the recovery.
+func TestOutageFoundAtRestIsOverWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	sentinel := f.start(t)
+	testenv.Eventually(t, "asleep", func() bool { return sentinel.Health().BellArmed })
+	helper := f.start(t)
+	for i, r := range []*running{sentinel, helper} {
+		r.cluster.unreachable(t.Context(), errNotSent)
+		testenv.Eventually(t, "the outage is told, and its end", func() bool {
+			return len(f.log.Entries("server unavailable, nothing is lost and it is tried until it is back")) == i+1 &&
+				len(f.log.Entries("server available again")) == i+1
+		})
+	}
+}
+
 // The broker has forgotten the producer, or what it sent last: its id expired, or
 // a replica that knew less has become the leader.
 func TestForgottenProducerGoesOn(t *testing.T) {
