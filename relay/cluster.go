@@ -126,14 +126,16 @@ func (c *cluster) refute(err error) {
 }
 
 // publishWorked is told when Kafka acknowledged it, which may be long before it
-// is told: it proves nothing about a failure since.
-func (c *cluster) publishWorked(ctx context.Context, acked time.Time) {
+// is told: it proves nothing about a failure since. It reports whether it is a
+// proof.
+func (c *cluster) publishWorked(ctx context.Context, acked time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if acked.Before(c.refuted) {
-		return
+		return false
 	}
 	c.recovered(ctx, acked)
+	return true
 }
 
 // nothingToPublish says that no unpublished row is left but for those that claims

@@ -425,8 +425,13 @@ func (w *worker) conclude(ctx context.Context, d *delivery, o outcome, acked tim
 	switch {
 	case len(o.outage) > 0 && len(o.acked) == 0:
 		w.r.cluster.publishFailed(d.began, o.outage[0].err)
+	case len(o.outage) > 0:
+		// Some may have been acknowledged long before the others failed. With an
+		// outage known since this began, it is that which they failed by.
+		if w.r.cluster.publishWorked(ctx, d.began) {
+			topics = append(topics, o.outage...)
+		}
 	case len(o.acked) > 0:
-		topics = append(topics, o.outage...)
 		w.r.cluster.publishWorked(ctx, acked)
 	}
 	told := map[string]bool{}
