@@ -20,8 +20,6 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	testenv.Insert(t, f.pool, testenv.Sequence(topic, 120, "a", "b")...)
 	testenv.Insert(t, f.pool, testenv.Event{Topic: "missing.topic.name", Key: "c"})
 	testenv.Eventually(t, "all but one are marked", func() bool { return f.unpublished(t) == 1 })
-	testenv.Eventually(t, "asleep", func() bool { return r.Health().BellArmed })
-
 	testenv.Eventually(t, "120 events are counted", func() bool {
 		return r.metric(t, "outbox_relay_events_published_total", topic) == 120
 	})
@@ -30,9 +28,8 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		"outbox_relay_publish_seconds", "outbox_relay_mark_seconds", "outbox_relay_event_latency_seconds",
 		"outbox_relay_wakes_total", "outbox_relay_bell_armed", "outbox_relay_listener_up", "outbox_relay_sentinel",
 	} {
-		if r.metric(t, name) == 0 {
-			t.Errorf("%s is missing or zero", name)
-		}
+		// Each try of the missing topic may take the relay off the bell.
+		testenv.Eventually(t, name+" is above zero", func() bool { return r.metric(t, name) != 0 })
 	}
 	if r.metric(t, "outbox_relay_publish_errors_total", "topic", "UNKNOWN_TOPIC_OR_PARTITION") == 0 {
 		t.Error("the missing topic is not counted")
